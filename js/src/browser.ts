@@ -1,0 +1,7 @@
+import "./browser.css";
+
+export default {
+  render({ el }: { el: HTMLElement }): void {
+    el.classList.add("tdview");
+  },
+};
