@@ -23,9 +23,9 @@ class SourceFile:
     """Encoded file name in its level, ``"obs.memmap"`` or ``"other.pickle"``; never a path."""
     nbytes: int
     """Size in bytes; the blocks add up to it."""
-    blocks: Callable[[], Iterable[Block]]
+    blocks: Callable[[], Iterable[Block]] | None
     """Gives the content in C order, from its first byte, each time it is called. May convert lazily: whatever it
-    raises stops the write, which then leaves no trace."""
+    raises stops the write, which then leaves no trace. None: all zero bytes, written as a hole (`memmap_like`)."""
     payload: bool = True
     """Whether it is a ``*.memmap`` file: aligned in an archive, and the only kind that is compressed."""
     mapped_at: Path | None = None
