@@ -1,0 +1,42 @@
+"""Look into, check and mend saved tensordicts.
+
+`scan` looks without loading torch, `open` gives a notebook browser, and the names of tensordict's own
+on-disk functions (`load_memmap`, `save`, `append_memmap`, …) read and write the format.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Every public name and the module that defines it. Importing tdview imports none of them: `import tdview`
+# costs milliseconds, and torch is loaded by the first name that needs it (PEP 562).
+_EXPORTS: dict[str, str] = {
+    "scan": "tdview.tree.scan",
+    "verify": "tdview.analysis.verify",
+    "open": "tdview.widgets.browser",
+    **dict.fromkeys(
+        (
+            "AlreadyExistsError ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError EncodeError"
+            " FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotSupportedError"
+            " PickleRefusedError Problem ReadOnlyError TdviewError UnsupportedVersionError"
+        ).split(),
+        "tdview.errors",
+    ),
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'tdview' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
