@@ -341,10 +341,13 @@ def _raw_block(dtype: str, value: object) -> tuple[bytes, tuple[int, ...]] | Non
 
 def _flatten(value: object) -> tuple[list[object], tuple[int, ...]]:
     """Elements in C order and the shape of nested lists; one element and ``()`` for a single value."""
+    given = getattr(value, "shape", None)
     for unwrap in ("to_numpy", "tolist"):  # a data frame has the first only, an array or a tensor the second
         convert = getattr(value, unwrap, None)
         if convert is not None and not isinstance(value, (str, bytes)):
             value = convert()
+    if given is not None and 0 in given:
+        return [], tuple(given)  # empty lists have lost their inner axes
     if not _is_sequence(value):
         return [value], ()
     level: list[object] = [value]

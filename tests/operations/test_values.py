@@ -77,7 +77,7 @@ def test_every_pattern_of_a_small_float_decodes_as_torch_decodes(dtype: str) -> 
         data = (bits * (1 if size == 1 else 7)).to_bytes(size, "little")
         value = decode(dtype, data)
         assert isinstance(value, float)
-        assert value == expected or math.isnan(value) and math.isnan(expected)
+        assert value == expected or (math.isnan(value) and math.isnan(expected))
         if not math.isnan(value):
             assert encode(dtype, value) == data
             assert encode(dtype, text(dtype, data)) == data
