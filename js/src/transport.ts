@@ -12,11 +12,11 @@ export type Channel = {
 };
 
 export type RequestOptions = {
-  buffers?: ArrayBuffer[] | ArrayBufferView[];
+  buffers?: ArrayBuffer[] | ArrayBufferView[] | undefined;
   /** Aborting drops the answer and rejects with an `AbortError`; with `onProgress` the kernel is told to stop too. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Given for long work: called between its blocks. */
-  onProgress?: (done: number, total: number) => void;
+  onProgress?: ((done: number, total: number) => void) | undefined;
 };
 
 export type Reply<T> = { value: T; buffers: DataView[] };
@@ -62,7 +62,7 @@ export type TransportOptions = {
 type Pending = {
   resolve: (reply: Reply<never>) => void;
   reject: (reason: unknown) => void;
-  onProgress?: (done: number, total: number) => void;
+  onProgress?: ((done: number, total: number) => void) | undefined;
 };
 
 /** Requests over one view's channel. All views of a model hear every message, so ids start with a random word. */
