@@ -16,8 +16,8 @@ __all__ = [
     "METHODS",
     "PADDING_ID",
     "PAYLOAD_SUFFIX",
+    "EntryHeader",
     "Stamp",
-    "ZipEntry",
     "central_record",
     "end_records",
     "entry_order",
@@ -58,7 +58,7 @@ Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZipEntry:
+class EntryHeader:
     """What the headers of one zip entry say."""
 
     name: str
@@ -116,14 +116,14 @@ def _padding(header_offset: int, name_nbytes: int) -> bytes:
     return struct.pack("<HH", PADDING_ID, n) + bytes(n)
 
 
-def local_nbytes(entry: ZipEntry) -> int:
+def local_nbytes(entry: EntryHeader) -> int:
     """Size in bytes of the local header; the content follows it."""
     name = len(entry.name.encode())
     padding = len(_padding(entry.header_offset, name)) if entry.aligned else 0
     return _LOCAL.size + name + padding + _ZIP64_SIZES.size
 
 
-def local_header(entry: ZipEntry, stamp: Stamp) -> bytes:
+def local_header(entry: EntryHeader, stamp: Stamp) -> bytes:
     """The local header of a zip entry: the padding block, if it has one, comes before the zip64 block.
 
     Its size depends on the name and the offset alone, so it can be written before the sizes and the checksum are
@@ -147,7 +147,7 @@ def local_header(entry: ZipEntry, stamp: Stamp) -> bytes:
     return fixed + name + padding + sizes
 
 
-def central_record(entry: ZipEntry, stamp: Stamp) -> bytes:
+def central_record(entry: EntryHeader, stamp: Stamp) -> bytes:
     """The record of a zip entry in the central directory; sizes stand in a zip64 block only where they must."""
     name, flags = _name_flags(entry)
     wide: list[int] = []
@@ -194,6 +194,6 @@ def end_records(count: int, offset: int, nbytes: int) -> bytes:
     return wide + _END.pack(b"PK\x05\x06", 0, 0, count, count, nbytes, offset, 0)
 
 
-def _name_flags(entry: ZipEntry) -> tuple[bytes, int]:
+def _name_flags(entry: EntryHeader) -> tuple[bytes, int]:
     flags = 0 if entry.name.isascii() else _UTF8_NAME
     return entry.name.encode(), flags | (_LZMA_END_MARK if entry.method == METHODS["lzma"] else 0)

@@ -1,0 +1,83 @@
+"""This module knows how to read and write a whole buffer at a file descriptor, where the system may do only a part.
+
+It does not know paths, nor what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+
+__all__ = ["read_blocks", "reserve", "write_all", "write_at", "write_parts"]
+
+Buffer = bytes | bytearray | memoryview
+
+BLOCK = 1 << 20
+"""Bytes that are read, checked and written at a time: they stay in the cache of the core from one step to the next."""
+_RESERVED = 1 << 20
+
+
+def write_all(fd: int, data: Buffer) -> None:
+    """Writes all of `data` at the file position."""
+    written = os.write(fd, data)
+    if written != (data.nbytes if isinstance(data, memoryview) else len(data)):
+        rest = memoryview(data).cast("B")[written:]
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+
+
+def write_at(fd: int, data: Buffer, offset: int) -> None:
+    """Writes all of `data` at byte `offset`; the file position stays."""
+    written = os.pwrite(fd, data, offset)
+    if written != (data.nbytes if isinstance(data, memoryview) else len(data)):
+        rest = memoryview(data).cast("B")[written:]
+        while rest:
+            offset += written
+            written = os.pwrite(fd, rest, offset)
+            rest = rest[written:]
+
+
+def write_parts(fd: int, parts: Sequence[Buffer]) -> None:
+    """Writes up to 1024 buffers one behind the other, in one call where the system takes them all."""
+    if not parts:
+        return
+    written = os.writev(fd, parts)
+    for part in parts:
+        size = part.nbytes if isinstance(part, memoryview) else len(part)
+        if written < size:
+            write_all(fd, memoryview(part).cast("B")[written:])
+        written = max(0, written - size)
+
+
+def read_blocks(fd: int, offset: int, nbytes: int, block: int = BLOCK) -> Iterator[memoryview]:
+    """The bytes from `offset` on, block by block. All blocks share one buffer: use one before you ask for the next.
+
+    Ends early where the file does.
+    """
+    buffer = memoryview(bytearray(min(block, nbytes)))
+    end = offset + nbytes
+    while offset < end:
+        size = os.preadv(fd, [buffer[: end - offset]], offset)
+        if not size:
+            return
+        yield buffer[:size]
+        offset += size
+
+
+def reserve(fd: int, nbytes: int) -> None:
+    """Asks for the disk space of a file of `nbytes` bytes before they are written.
+
+    A full disk is noticed before the first byte, and ext4 writes half as fast again into blocks that are there.
+    Does nothing for a small file, or where the file system cannot reserve.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if nbytes < _RESERVED or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM):
+            raise
