@@ -43,5 +43,7 @@ export type View = {
   show(selection: Selection | null): void;
   /** Another tab was opened: stop what plays. */
   hide?(): void;
+  /** Python that reproduces what is shown, for "copy code"; null where the plain code of the node is right. */
+  code?(): string | null;
   destroy(): void;
 };

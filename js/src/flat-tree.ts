@@ -104,7 +104,8 @@ export class FlatTree {
     if (!parent) return false;
     if (page.total !== parent.total) {
       const rows = page.total - parent.total;
-      const end = parent.open && this.isShown(parent) ? this.positionOf(parent.parent, parent.index) + parent.visible : -1;
+      const end =
+        parent.open && this.isShown(parent) ? this.positionOf(parent.parent, parent.index) + parent.visible : -1;
       if (parent.open) this.grow(parent, rows);
       if (end >= 0 && this.active > end) this.active += rows;
       parent.total = page.total;

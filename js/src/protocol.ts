@@ -117,13 +117,22 @@ export type Cancel = { readonly id: string; readonly op: "cancel" };
 
 export type Answer =
   | { readonly id: string | null; readonly kind: "reply"; readonly value: unknown }
-  | { readonly id: string | null; readonly kind: "error"; readonly error: { readonly code: string; readonly message: string } }
+  | {
+      readonly id: string | null;
+      readonly kind: "error";
+      readonly error: { readonly code: string; readonly message: string };
+    }
   | { readonly id: string; readonly kind: "progress"; readonly done: number; readonly total: number };
 
 /** Sent by the kernel unasked, to every view. */
 export type Event =
   /** Payload bytes changed: of the leaf `path`, or of anything where it is null. */
-  | { readonly kind: "event"; readonly event: "changed"; readonly path: Path | null; readonly rows: readonly [number, number] | null }
+  | {
+      readonly kind: "event";
+      readonly event: "changed";
+      readonly path: Path | null;
+      readonly rows: readonly [number, number] | null;
+    }
   /** The save was read again: forget everything. The `head` trait follows or has come. */
   | { readonly kind: "event"; readonly event: "reloaded" };
 

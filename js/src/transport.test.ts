@@ -87,7 +87,8 @@ describe("Transport", () => {
 
   it("ignores foreign, stale and malformed messages", async () => {
     const asked = rpc.request("a", {});
-    for (const message of [null, 7, {}, { id: "x", kind: "reply", value: 1 }, { id: channel.lastId, kind: "reply" }]) channel.say(message);
+    for (const message of [null, 7, {}, { id: "x", kind: "reply", value: 1 }, { id: channel.lastId, kind: "reply" }])
+      channel.say(message);
     channel.say({ id: channel.lastId, kind: "error", error: "text" });
     expect(rpc.waiting).toBe(1);
     channel.say({ id: channel.lastId, kind: "reply", value: 2 });

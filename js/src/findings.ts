@@ -1,0 +1,42 @@
+/**
+ * This module knows how a list of findings is shown, with a way to the rows that each names.
+ * It does not know who found them.
+ */
+import type { Context } from "./context";
+import { h } from "./dom";
+import type { Problem, Severity } from "./protocol";
+import { severityText } from "./text";
+
+const ORDER: readonly Severity[] = ["error", "warning", "note"];
+
+/** Findings, the worst first; `total` says how many there are where not all were sent. */
+export function createFindings(ctx: Context, problems: readonly Problem[], total = problems.length): HTMLElement {
+  const sorted = ORDER.flatMap((severity) => problems.filter((problem) => problem.severity === severity));
+  const more = total > problems.length ? `, ${total - problems.length} more not shown` : "";
+  return h(
+    "section",
+    { class: "tdv-findings", "aria-label": "Findings" },
+    h("h3", {}, "Findings ", h("span", { class: "tdv-dim" }, severityText(problems) + more)),
+    sorted.length > 0 && h("ul", {}, ...sorted.map((problem) => createFinding(ctx, problem))),
+  );
+}
+
+function createFinding(ctx: Context, problem: Problem): HTMLElement {
+  const first = problem.rows[0];
+  const jump = first
+    ? link(`show row ${first[0]}`, () => ctx.select(problem.key, { rows: first, tab: "Table" }))
+    : problem.key.length > 0 && link("show", () => ctx.select(problem.key, { tab: "Info" }));
+  return h(
+    "li",
+    { class: "tdv-finding" },
+    h("span", { class: `tdv-badge tdv-${problem.severity}` }, problem.severity),
+    h("span", { class: "tdv-code" }, problem.code),
+    h("span", { class: "tdv-message", title: problem.message }, problem.message),
+    jump,
+  );
+}
+
+/** A button that looks like a link. */
+export function link(text: string, onclick: () => void, title?: string): HTMLButtonElement {
+  return h("button", { type: "button", class: "tdv-link", onclick, title }, text);
+}

@@ -1,0 +1,89 @@
+/**
+ * This module knows the footer: undo and redo, stale checksums, the actions that write, and the status line.
+ * It does not know how anything is written.
+ */
+import type { Context, Selection } from "./context";
+import { openAppend, openPack, openUnpack } from "./dialogs";
+import { button, h, setText } from "./dom";
+import type { Severity } from "./protocol";
+import { countText } from "./text";
+import { isAbort } from "./transport";
+
+export type Footer = {
+  readonly element: HTMLElement;
+  say(text: string, severity: Severity): void;
+  /** A state that lasts, such as a dead kernel; empty text ends it. */
+  hold(text: string, severity: Severity): void;
+};
+
+/** How long a message that is no error stays. */
+const SAY_MS = 8000;
+
+export function createFooter(ctx: Context, host: HTMLElement, selection: () => Selection | null): Footer {
+  const status = h("div", { class: "tdv-status", role: "status", "aria-live": "polite" });
+  const undo = button("Undo", () => void act("undo"));
+  const redo = button("Redo", () => void act("redo"));
+  const edits = h("span", { class: "tdv-dim tdv-edits" });
+  const stale = h("span", { class: "tdv-stale" });
+  const refresh = button("Refresh checksums", () => void act("refresh_checksums"), { class: "tdv-button tdv-primary" });
+  const append = button("Append…", () => openAppend(ctx, host, selection()));
+  const pack = button("Pack…", () => openPack(ctx, host));
+  const unpack = button("Unpack…", () => openUnpack(ctx, host));
+  const element = h("div", { class: "tdv-footer" }, undo, redo, edits, status, stale, refresh, append, pack, unpack);
+  let held = "";
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  async function act(op: string): Promise<void> {
+    try {
+      const { value } = await ctx.rpc.request<{ message?: string }>(op, {}, { signal: ctx.signal });
+      if (value.message) say(value.message, "note");
+    } catch (reason) {
+      if (!isAbort(reason)) say((reason as Error).message, "error");
+    }
+  }
+
+  function draw(): void {
+    const { head, edits: state } = ctx.state;
+    const writable = head.mode === "r+";
+    const archive = head.form === "archive";
+    undo.hidden = redo.hidden = edits.hidden = append.hidden = !writable;
+    undo.disabled = !state.undo;
+    redo.disabled = !state.redo;
+    undo.classList.toggle("tdv-primary", state.undo);
+    setText(
+      edits,
+      state.count ? countText(state.count, "edit") + (state.journal ? `, kept in ${state.journal}` : "") : "no edits",
+    );
+    stale.hidden = refresh.hidden = !writable || !archive;
+    setText(stale, state.stale ? `checksum of ${countText(state.stale, "entry", "entries")} is stale` : "");
+    refresh.classList.toggle("tdv-primary", state.stale > 0);
+    unpack.hidden = pack.hidden = head.kind === "collection";
+  }
+
+  function write(text: string, severity: Severity): void {
+    setText(status, text);
+    status.title = text;
+    status.className = `tdv-status tdv-says-${severity}`;
+  }
+
+  function say(text: string, severity: Severity): void {
+    clearTimeout(timer);
+    write(text, severity);
+    if (severity === "note") timer = setTimeout(() => write(held, "warning"), SAY_MS);
+  }
+
+  ctx.state.onChange("head", draw, ctx.signal);
+  ctx.state.onChange("edits", draw, ctx.signal);
+  ctx.signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+  draw();
+  return {
+    element,
+    say,
+    hold(text, severity) {
+      if (text === held) return;
+      held = text;
+      clearTimeout(timer);
+      write(text, severity);
+    },
+  };
+}

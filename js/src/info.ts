@@ -1,0 +1,78 @@
+/**
+ * This module knows the Info panel: where an entry lies, what is wrong with it, and the value of what is no tensor.
+ * It does not know how the kernel finds that out.
+ */
+import type { Context, Selection, View } from "./context";
+import { h } from "./dom";
+import { createFindings, link } from "./findings";
+import type { Problem } from "./protocol";
+import { pathText, pyKey } from "./text";
+import { isAbort } from "./transport";
+
+/** Reply of `node.info`. */
+export type NodeInfo = {
+  readonly facts: readonly (readonly [label: string, value: string])[];
+  readonly problems: readonly Problem[];
+  /** Of a non-tensor: its value as JSON or text, or why it is not shown. */
+  readonly value: { readonly text: string; readonly form: "json" | "text" | "refused"; readonly cut: boolean } | null;
+};
+
+export function createInfo(ctx: Context): View {
+  const element = h("div", { class: "tdv-info" });
+  let asked: AbortController | null = null;
+  let shown = "";
+
+  async function show(selection: Selection | null): Promise<void> {
+    asked?.abort();
+    if (!selection) return;
+    asked = new AbortController();
+    const key = JSON.stringify(selection.path);
+    if (key !== shown) element.replaceChildren();
+    shown = key;
+    try {
+      const { value } = await ctx.rpc.request<NodeInfo>(
+        "node.info",
+        { path: selection.path },
+        { signal: AbortSignal.any([ctx.signal, asked.signal]) },
+      );
+      draw(selection, value);
+    } catch (reason) {
+      if (!isAbort(reason))
+        element.replaceChildren(h("p", { class: "tdv-empty tdv-failed" }, (reason as Error).message));
+    }
+  }
+
+  function draw(selection: Selection, info: NodeInfo): void {
+    const facts = info.facts.flatMap(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]);
+    const key = pyKey(selection.path);
+    element.replaceChildren(
+      ...(info.value ? [createValue(ctx, info.value)] : []),
+      h(
+        "dl",
+        { class: "tdv-facts-list" },
+        h("dt", {}, "key"),
+        h("dd", {}, pathText(selection.path) || "the save itself"),
+        ...facts,
+      ),
+      ...(key ? [link("copy key", () => ctx.copy(key, "key"))] : []),
+      ...(info.problems.length ? [createFindings(ctx, info.problems)] : []),
+    );
+  }
+
+  return { element, show: (selection) => void show(selection), destroy: () => asked?.abort() };
+}
+
+function createValue(ctx: Context, value: NonNullable<NodeInfo["value"]>): HTMLElement {
+  if (value.form === "refused") return h("p", { class: "tdv-empty" }, value.text);
+  return h(
+    "section",
+    { class: "tdv-value", "aria-label": "Value" },
+    h("pre", { tabindex: 0 }, value.text),
+    h(
+      "div",
+      {},
+      link("copy value", () => ctx.copy(value.text, "value")),
+      value.cut ? " The text is cut." : "",
+    ),
+  );
+}
