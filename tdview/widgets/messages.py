@@ -79,7 +79,8 @@ def error_message(ident: object, error: BaseException) -> dict[str, Any]:
         text = f"{type(error).__name__}: {text}"
     text = wire_text(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
     known = ident if isinstance(ident, str) and len(ident) <= MAX_ID else None
-    return {"id": None if known is None else wire_text(known), "kind": "error", "error": {"code": code, "message": text}}
+    known = None if known is None else wire_text(known)
+    return {"id": known, "kind": "error", "error": {"code": code, "message": text}}
 
 
 def wire_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""This module knows how a request finds its handler and that each one is answered, in which thread and under which lock.
+"""This module knows how a request finds its handler, its thread and its lock, and that each one is answered.
 
 It does not know any operation, and nothing of Jupyter beyond a function that sends.
 """
@@ -122,7 +122,7 @@ class Router:
         try:
             request = parse_request(content)
         except ArgumentError as error:
-            self._send(error_message(content.get("id") if isinstance(content, dict) else None, error), [])
+            self._tell(error_message(content.get("id") if isinstance(content, dict) else None, error))
             return
         if request.op == "cancel":
             self._cancel(request)
@@ -131,7 +131,7 @@ class Router:
         call = Call(request, self._send)
         refusal = self._admit(request, entry, call)
         if refusal is not None or entry is None:
-            self._send(error_message(request.id, refusal or ArgumentError("no such operation")), [])
+            self._tell(error_message(request.id, refusal or ArgumentError("no such operation")))
             return
         views = [memoryview(buffer) for buffer in buffers]
         if not entry.slow or not self._in_thread(entry, request, views, call):
@@ -160,7 +160,7 @@ class Router:
         with self._guard:
             call = self._calls.get(request.id)
         if call is None:
-            self._send({"id": request.id, "kind": "reply", "value": {"cancelled": False}}, [])
+            self._tell({"id": request.id, "kind": "reply", "value": {"cancelled": False}})
         else:
             call.cancel()
 
@@ -189,6 +189,10 @@ class Router:
             self._calls.pop(request.id, None)
         try:
             self._send(answer, data)
-        except Exception as error:  # noqa: BLE001  a buffer or value that cannot travel must not leave the view waiting
-            with contextlib.suppress(Exception):  # the comm was closed while the handler ran: nobody listens
-                self._send(error_message(request.id, error), [])
+        except Exception as error:
+            # A buffer or value that cannot travel must not leave the view waiting.
+            self._tell(error_message(request.id, error))
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # the comm was closed meanwhile: nobody listens
+            self._send(message, [])
