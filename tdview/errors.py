@@ -23,6 +23,7 @@ __all__ = [
     "KeyMissingError",
     "LockedError",
     "MissingFileError",
+    "NotDirectoryError",
     "NotSupportedError",
     "PickleRefusedError",
     "Problem",
@@ -186,6 +187,13 @@ class EncodeError(FormatError, RuntimeError):
 
 class AlreadyExistsError(TdviewError, RuntimeError, FileExistsError):
     """A file is there already, and `existsok` or `copy_existing` forbids to replace or copy it."""
+
+
+class NotDirectoryError(TdviewError, NotADirectoryError):
+    """A directory was expected, and there is a file."""
+
+    def __str__(self) -> str:  # NotADirectoryError would print errno and file name
+        return str(self.args[0]) if self.args else ""
 
 
 class PickleRefusedError(TdviewError, RuntimeError):

@@ -5,6 +5,7 @@ It does not know where the content comes from, nor how the finished file takes i
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +26,7 @@ from tdview.format.archive_layout import (
 )
 from tdview.storage.compress import Encoder, Method, deflate_piece, encoder
 from tdview.storage.crc import combine, crc32
-from tdview.storage.fileio import write_at, write_parts
+from tdview.storage.fileio import RESERVED, reserve, write_at, write_parts
 
 __all__ = ["ArchiveWriter", "Block"]
 
@@ -41,6 +42,10 @@ _INLINE = 32 << 10
 """A payload of so many bytes is compressed sooner than handed to a thread."""
 _COPIED = 128 << 10
 """A block of so many bytes is copied and written together with its neighbours."""
+_SHARED = 4 << 20
+"""A stored block of so many bytes is checked in one thread while another one writes it."""
+_AHEAD = 64 << 20
+"""Disk space that is asked for ahead of what is written, at most."""
 _BATCH_BYTES = 1 << 20
 _BATCH_PARTS = 1000  # IOV_MAX is 1024
 
@@ -70,22 +75,36 @@ class ArchiveWriter:
         method: of the payloads; everything else is stored.
         level: of the compression, None for the default.
         stamp: time of every zip entry.
-        workers: threads that compress; below 2 the calling thread does.
+        workers: threads that compress and check; below 2 the calling thread does.
+        expected_nbytes: about how large the archive will be, if that is known; so much disk space is asked for first.
     """
 
-    def __init__(self, fd: int, *, method: Method, level: int | None, stamp: Stamp, workers: int = 0) -> None:
+    def __init__(
+        self,
+        fd: int,
+        *,
+        method: Method,
+        level: int | None,
+        stamp: Stamp,
+        workers: int = 0,
+        expected_nbytes: int = 0,
+    ) -> None:
         self.nbytes = 0
         """Size of what was written so far, in bytes."""
         self._fd = fd
         self._method: Method = method
         self._level = level
         self._stamp = stamp
-        self._pool = ThreadPoolExecutor(workers, "tdview-compress") if workers > 1 and method != "stored" else None
+        self._pool = ThreadPoolExecutor(workers, "tdview-archive") if workers > 1 else None
         self._batch: list[Block | bytearray] = []
         self._batch_nbytes = 0
         self._jobs: deque[_Job] = deque()
         self._queued = 0
         self._central: list[bytes] = []
+        self._reserved = 0
+        if expected_nbytes >= RESERVED:
+            reserve(fd, 0, expected_nbytes)
+            self._reserved = expected_nbytes
 
     def __enter__(self) -> ArchiveWriter:
         return self
@@ -124,6 +143,8 @@ class ArchiveWriter:
             self._emit(record)
         self._emit(end_records(len(self._central), offset, self.nbytes - offset))
         self._flush()
+        if self._reserved:
+            os.ftruncate(self._fd, self.nbytes)
         return self.nbytes
 
     # stored ---------------------------------------------------------------------------------------------------------
@@ -134,8 +155,13 @@ class ArchiveWriter:
         self._emit(header)
         start, crc = self.nbytes, 0
         for block in blocks:
-            crc = crc32(block, crc)
-            self._emit(block)
+            if self._pool is not None and memoryview(block).nbytes >= _SHARED:
+                checked = self._pool.submit(crc32, block, crc)
+                self._emit(block)
+                crc = checked.result()
+            else:
+                crc = crc32(block, crc)
+                self._emit(block)
         self._check_size(entry, self.nbytes - start)
         self._close_entry(replace(entry, crc=crc), header)
 
@@ -213,6 +239,10 @@ class ArchiveWriter:
 
     def _flush(self) -> None:
         batch, self._batch, self._batch_nbytes = self._batch, [], 0
+        if self.nbytes > max(self._reserved, RESERVED):
+            ahead = self.nbytes + min(max(self.nbytes // 4, RESERVED), _AHEAD)
+            reserve(self._fd, self._reserved, ahead)
+            self._reserved = ahead
         write_parts(self._fd, batch)
 
     def _check_size(self, entry: EntryHeader, nbytes: int) -> None:

@@ -15,7 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 BLOCK = 1 << 20
 """Bytes that are read, checked and written at a time: they stay in the cache of the core from one step to the next."""
-_RESERVED = 1 << 20
+RESERVED = 1 << 20
+"""Smallest range that is worth a reservation."""
 
 
 def write_all(fd: int, data: Buffer) -> None:
@@ -65,19 +66,20 @@ def read_blocks(fd: int, offset: int, nbytes: int, block: int = BLOCK) -> Iterat
         offset += size
 
 
-def reserve(fd: int, nbytes: int) -> None:
-    """Asks for the disk space of a file of `nbytes` bytes before they are written.
+def reserve(fd: int, start: int, end: int) -> None:
+    """Asks for the disk space of the bytes `start` to `end` of a file before they are written; the file grows to it.
 
-    A full disk is noticed before the first byte, and ext4 writes half as fast again into blocks that are there.
-    Does nothing for a small file, or where the file system cannot reserve.
+    A full disk is noticed before the first byte. On ext4, writing into blocks that are there is half as fast again,
+    and renaming the file over another does not wait for its data to be sent to the disk. Does nothing for a small
+    range, or where the file system cannot reserve.
 
     Raises:
         OSError: the disk is full.
     """
-    if nbytes < _RESERVED or not hasattr(os, "posix_fallocate"):
+    if end - start < RESERVED or not hasattr(os, "posix_fallocate"):
         return
     try:
-        os.posix_fallocate(fd, 0, nbytes)
+        os.posix_fallocate(fd, start, end - start)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM):
             raise

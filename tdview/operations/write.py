@@ -1,0 +1,421 @@
+"""This module knows how a source becomes a saved directory or an archive, whole or not at all.
+
+It does not know tensors or containers; `operations.source` is what it asks of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from tdview.errors import AlreadyExistsError, ArgumentError, EncodeError, NotDirectoryError, Problem, shown
+from tdview.format.archive_layout import entry_order, stamp
+from tdview.format.payload import META
+from tdview.operations.source import Block, SourceFile, SourceLevel
+from tdview.storage.archive_write import ArchiveWriter
+from tdview.storage.compress import check_level, method_of
+from tdview.storage.fileio import reserve, write_all
+from tdview.storage.leftovers import owned_files
+from tdview.storage.lock import writer_lock
+from tdview.storage.staging import Stage, new_file
+
+__all__ = ["Progress", "check_names", "worker_count", "write_archive", "write_directory"]
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all, between two blocks; what it raises stops the work."""
+
+_ZEROS = memoryview(bytes(1 << 20))
+_NAME_LIMIT = 255
+_HEADERS = 256
+"""About how many bytes the headers of a zip entry take."""
+
+
+# names ------------------------------------------------------------------------------------------------------------
+
+
+def check_names(level: SourceLevel) -> None:
+    """Raises unless every file of the source has a place of its own inside the save.
+
+    The encoding keeps distinct keys apart, but a leaf ``x`` and a nested tensordict ``x.memmap``, or a nested
+    tensor ``a`` and a leaf ``a.shape``, ask for the same file.
+
+    Raises:
+        EncodeError: ``name_collision``: two entries ask for the same file. ``escape``: a name is no single path
+            component, is too long for the file system, or cannot be written in UTF-8.
+    """
+    problems = [problem for path, level in level.walk() for problem in _name_problems(path, level)]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise EncodeError(problems[0].message + more, problems)
+
+
+def _name_problems(path: str, level: SourceLevel) -> Iterator[Problem]:
+    names = [META, *(file.name for file in level.files), *(nested.name for nested in level.levels)]
+    unique = set(names)
+    if len(unique) != len(names):
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                what = f"two entries ask for the file {shown(name)}; rename one of the keys"
+                yield Problem("name_collision", f"{path or 'the save'}: {what}")
+            seen.add(name)
+    for name in unique:
+        fault = None
+        if "/" in name or "\0" in name or name in ("", ".", ".."):
+            fault = "is no single path component; save it with robust_key=True"
+        elif not name.isascii() or len(name) > _NAME_LIMIT:
+            fault = _encoding_fault(name)
+        if fault is not None:
+            yield Problem("escape", f"{path or 'the save'}: the file name {shown(name)} {fault}")
+
+
+def _encoding_fault(name: str) -> str | None:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "holds a lone surrogate, which no file name can"
+    return f"has {size} bytes, file systems take {_NAME_LIMIT}" if size > _NAME_LIMIT else None
+
+
+# directory --------------------------------------------------------------------------------------------------------
+
+
+def write_directory(
+    level: SourceLevel,
+    prefix: Path | str,
+    *,
+    existsok: bool = True,
+    num_threads: int = 0,
+    atomic: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Writes a save into the directory `prefix`.
+
+    A write that fails leaves the disk as it was. Into a new or empty directory the files are written in place, the
+    ``meta.json`` of a level after its files and the top one last: a kill leaves a directory without the top
+    ``meta.json``. Over an old save, everything is written beside it first and then moved into place, so the disk
+    holds both for a while; files of the old save that the new one does not have are removed, files that are not of
+    the format stay. Old files are replaced, never written over: readers that mapped them keep the old values.
+    A file whose bytes already lie at its place (`SourceFile.mapped_at`) is left alone. Nothing is synced to the disk.
+
+    Args:
+        existsok: if False, an existing file at the place of a new one is an error.
+        num_threads: threads that write; 0 and 1 write in the calling one. Helps with a few large leaves.
+        atomic: the directory is replaced as a whole by one rename; then every file in it that is not part of the
+            new save is gone. Without it, the old files are replaced one by one.
+        progress: called with bytes.
+
+    Raises:
+        EncodeError: see `check_names`; or a target, or a directory of the save, is a symlink; or a source's blocks do
+            not have the size that it states.
+        AlreadyExistsError: `existsok` is False and a file is there; or with `atomic` the directory is not empty.
+        ArgumentError: with `atomic`, the directory holds something else than a save.
+        NotDirectoryError: `prefix` is a file.
+        ConcurrentWriteError: another writer is at work in `prefix`.
+
+    Spec: `TensorDictBase.memmap`.
+    """
+    check_names(level)
+    prefix = Path(prefix)
+    if os.path.lexists(prefix) and not prefix.is_dir():
+        raise NotDirectoryError(f"{prefix}: expected a directory, got a file")
+    files = _Files(level, progress, num_threads)
+    if atomic:
+        _write_swapped(files, prefix, existsok)
+    elif not _has_content(prefix):
+        files.write(str(prefix))
+    else:
+        with writer_lock(prefix):
+            _write_merged(files, prefix, existsok)
+
+
+def _has_content(prefix: Path) -> bool:
+    try:
+        with os.scandir(prefix) as found:
+            return next(found, None) is not None
+    except FileNotFoundError:
+        return False
+
+
+def _write_swapped(files: _Files, prefix: Path, existsok: bool) -> None:
+    if _has_content(prefix):
+        if not existsok:
+            raise AlreadyExistsError(f"{prefix}: the directory is not empty; pass existsok=True to replace it")
+        if not (prefix / META).is_file():
+            raise ArgumentError(f"{prefix}: the directory holds no save ({META}), so it is not replaced as a whole")
+    target = Path(os.path.realpath(prefix))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Stage(target.parent, target) as stage:
+        try:
+            files.write(str(stage.new))
+            stage.swap()
+        except BaseException:
+            stage.discard()
+            raise
+
+
+def _write_merged(files: _Files, prefix: Path, existsok: bool) -> None:
+    target = Path(os.path.realpath(prefix))
+    stale = set(owned_files(target))
+    _check_targets(files.level, target, stale, existsok)
+    kept = {path for path, file in files.walk() if _lies_at(file, target / path)}
+    new = {path for path, _ in files.walk()} | {f"{path}/{META}" if path else META for path, _ in files.level.walk()}
+    with Stage(target, target) as stage:
+        try:
+            files.write(str(stage.new), kept)
+        except BaseException:
+            stage.discard()
+            raise
+        stage.merge(sorted(stale - new))
+
+
+def _lies_at(file: SourceFile, path: Path) -> bool:
+    if file.mapped_at is None:
+        return False
+    try:
+        return os.path.samefile(file.mapped_at, path) and os.stat(path).st_size >= file.nbytes
+    except OSError:
+        return False
+
+
+def _check_targets(level: SourceLevel, target: Path, owned: set[str], existsok: bool) -> None:
+    """Looks at every place that the move will write to, so that it cannot fail halfway for such a reason."""
+    for path, nested in level.walk():
+        directory = target / path
+        try:
+            with os.scandir(directory) as found:
+                there = {entry.name: entry for entry in found}
+        except FileNotFoundError:
+            continue
+        for name in (META, *(file.name for file in nested.files)):
+            entry = there.get(name)
+            if entry is None:
+                continue
+            if entry.is_symlink():
+                raise _through_link(entry.path)
+            if not existsok:
+                message = f"{entry.path}: a file already exists there; pass existsok=True to replace it"
+                raise AlreadyExistsError(message)
+            if entry.is_dir() and not _goes_away(f"{path}/{name}" if path else name, target, owned):
+                raise EncodeError(f"{entry.path}: a file of the save must be written there, and there is a directory")
+        for name in (nested.name for nested in nested.levels):
+            entry = there.get(name)
+            if entry is not None and entry.is_symlink():
+                raise _through_link(entry.path)
+            if entry is not None and entry.is_file() and (f"{path}/{name}" if path else name) not in owned:
+                raise EncodeError(f"{entry.path}: a directory of the save must be made there, and there is a file")
+
+
+def _goes_away(directory: str, target: Path, owned: set[str]) -> bool:
+    """Whether a directory holds files of the old save only, so that it is gone before the new file comes."""
+    for place, _, names in os.walk(target / directory):
+        relative = os.path.relpath(place, target)
+        if any(f"{relative}/{name}" not in owned for name in names):
+            return False
+    return True
+
+
+def _through_link(path: str) -> EncodeError:
+    message = f"{path}: this is a symlink, and a save is not written through one; remove it"
+    return EncodeError(message, [Problem("link", message)])
+
+
+class _Files:
+    """The files of a source, and how they are written into a directory that holds nothing at their places."""
+
+    def __init__(self, level: SourceLevel, progress: Progress | None, num_threads: int) -> None:
+        self.level = level
+        self._progress = progress
+        self._num_threads = num_threads
+        self._total = sum(file.nbytes for _, nested in level.walk() for file in nested.files) if progress else 0
+        self._done = 0
+
+    def walk(self) -> Iterator[tuple[str, SourceFile]]:
+        """Every file but ``meta.json`` with its path below the save."""
+        for path, level in self.level.walk():
+            for file in level.files:
+                yield (f"{path}/{file.name}" if path else file.name), file
+
+    def write(self, root: str, kept: set[str] | frozenset[str] = frozenset()) -> None:
+        """Writes all files but the `kept` ones below `root`; removes what it made if it fails."""
+        made: list[str] = []
+        pool = ThreadPoolExecutor(self._num_threads, "tdview-write") if self._num_threads > 1 else None
+        try:
+            _make_directories(root, made)
+            metas: list[tuple[str, bytes]] = []
+            jobs = []
+            for path, level in self.level.walk():
+                directory = f"{root}/{path}" if path else root
+                if path:
+                    os.mkdir(directory)
+                    made.append(directory)
+                metas.append((f"{directory}/{META}", level.meta))
+                for file in level.files:
+                    if kept and (f"{path}/{file.name}" if path else file.name) in kept:
+                        continue
+                    goal = f"{directory}/{file.name}"
+                    if pool is not None:
+                        jobs.append(pool.submit(self._write_file, goal, file, made))
+                    else:
+                        self._write_file(goal, file, made)
+            for job in jobs:
+                job.result()
+            for goal, meta in reversed(metas):  # parents come after their levels, so the top is last
+                _write_new(goal, meta, made)
+        except BaseException:
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+                pool = None
+            _remove_made(made)
+            raise
+        finally:
+            if pool is not None:
+                pool.shutdown()
+
+    def _write_file(self, goal: str, file: SourceFile, made: list[str]) -> None:
+        fd = _create(goal)
+        made.append(goal)
+        try:
+            if file.blocks is None:
+                os.ftruncate(fd, file.nbytes)
+                return
+            reserve(fd, 0, file.nbytes)
+            written = 0
+            for block in file.blocks():
+                write_all(fd, block)
+                written += block.nbytes if isinstance(block, memoryview) else len(block)
+                if self._progress is not None:
+                    self._tell(block.nbytes if isinstance(block, memoryview) else len(block))
+        finally:
+            os.close(fd)
+        if written != file.nbytes:
+            raise EncodeError(f"{goal}: expected {file.nbytes} bytes of content, got {written}")
+
+    def _tell(self, nbytes: int) -> None:
+        self._done += nbytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _write_new(path: str, content: bytes, made: list[str]) -> None:
+    fd = _create(path)
+    made.append(path)
+    try:
+        write_all(fd, content)
+    finally:
+        os.close(fd)
+
+
+def _make_directories(path: str, made: list[str]) -> None:
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.mkdir(directory)
+        made.append(directory)
+
+
+def _remove_made(made: Sequence[str]) -> None:
+    """Removes what a failed write made, the newest first; directories that it found stay."""
+    for path in reversed(made):
+        with suppress(OSError):
+            os.unlink(path) if not os.path.isdir(path) else os.rmdir(path)
+
+
+# archive ----------------------------------------------------------------------------------------------------------
+
+
+def write_archive(
+    level: SourceLevel,
+    path: Path | str,
+    *,
+    compression: str | int | None = None,
+    compresslevel: int | None = None,
+    existsok: bool = True,
+    num_threads: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Writes a save into the archive `path`, in one pass and without a copy beside it.
+
+    An old file is replaced by a new one once that is complete; a failure or a kill leaves the old one and nothing
+    else. See `storage.staging.new_file` for links and permissions.
+
+    Args:
+        compression: of the payloads: ``"stored"``, ``"deflate"``, ``"bzip2"``, ``"lzma"`` or a number of `zipfile`.
+        compresslevel: deflate 0 to 9, bzip2 1 to 9. None is fast: see `storage.compress`.
+        num_threads: threads that compress; None takes as many as the process may use.
+        progress: called with bytes.
+
+    Raises:
+        EncodeError: see `check_names`.
+        AlreadyExistsError: `existsok` is False and there is a file.
+        ArgumentError: there is a directory, or the compression or its level does not exist.
+
+    Spec: "Archives".
+    """
+    check_names(level)
+    method = method_of(compression)
+    check_level(method, compresslevel)
+    total = sum(file.nbytes for _, nested in level.walk() for file in nested.files) if progress else 0
+    done = 0
+
+    def told(blocks: Iterator[Block]) -> Iterator[Block]:
+        nonlocal done
+        for block in blocks:
+            yield block
+            done += block.nbytes if isinstance(block, memoryview) else len(block)
+            if progress is not None:
+                progress(done, total)
+
+    workers = worker_count(num_threads)
+    now = stamp(source_date_epoch=os.environ.get("SOURCE_DATE_EPOCH"))
+    entries = list(_archive_entries(level, ""))
+    expected = sum(file.nbytes + _HEADERS for _, file in entries) if method == "stored" else 0
+    with (
+        new_file(Path(path), existsok=existsok) as fd,
+        ArchiveWriter(
+            fd, method=method, level=compresslevel, stamp=now, workers=workers, expected_nbytes=expected
+        ) as archive,
+    ):
+        for name, file in entries:
+            blocks = _content(file)
+            archive.add(name, file.nbytes, told(iter(blocks)) if progress else blocks)
+        archive.finish()
+
+
+def worker_count(num_threads: int | None) -> int:
+    """Number of threads: what is asked for, else what the process may use."""
+    if num_threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if num_threads < 0:
+        raise ArgumentError(f"num_threads: expected a number >= 0, got {num_threads}")
+    return num_threads
+
+
+def _archive_entries(level: SourceLevel, prefix: str) -> Iterator[tuple[str, SourceFile]]:
+    files = {file.name: file for file in level.files}
+    files[META] = SourceFile.of(META, level.meta)
+    levels = {nested.name: nested for nested in level.levels}
+    file_order, level_order = entry_order(files, levels)
+    for name in file_order:
+        yield prefix + name, files[name]
+    for name in level_order:
+        yield from _archive_entries(levels[name], f"{prefix}{name}/")
+
+
+def _content(file: SourceFile) -> Iterator[Block]:
+    return _zeros(file.nbytes) if file.blocks is None else iter(file.blocks())
+
+
+def _zeros(nbytes: int) -> Iterator[Block]:
+    while nbytes > 0:
+        yield _ZEROS[:nbytes]
+        nbytes -= len(_ZEROS)
