@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.cli.arguments import Verbs, add_verb
 from tdview.cli.output import progress, say, say_json
+from tdview.errors import shown
 
 if TYPE_CHECKING:
     from tdview.analysis.report import Report
@@ -40,7 +41,19 @@ def add_verbs(verbs: Verbs) -> None:
     )
     parser.add_argument("path", metavar="PATH")
     parser.add_argument("--against", metavar="OTHER", help="a second buffer: schema, shift and leaked rows")
-    parser.add_argument("--off", action="append", default=[], metavar="RULE", help="leave a rule out; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], metavar="RULE", help="leave a rule out; may be repeated")
+    parser.add_argument("--only", action="append", metavar="RULE", help="run this rule only; may be repeated")
+    parser.add_argument(
+        "--key", action="append", default=[], type=_part, metavar="PART=KEY", help="where a part lies: reward=next.r"
+    )
+    parser.add_argument(
+        "--bounds", action="append", default=[], type=_bounds, metavar="KEY=LOW:HIGH", help="allowed values of an entry"
+    )
+    parser.add_argument("--horizon", type=int, metavar="STEPS", help="longest episode")
+    parser.add_argument("--fps", type=float, metavar="N", help="frames per second of the time stamps")
+    parser.add_argument("--time-dim", type=int, metavar="DIM", help="batch dim along which time runs")
+    parser.add_argument("--all-rows", action="store_true", help="read every row of images too, not a sample")
+    parser.add_argument("--engine", choices=("serial", "dask"), default="serial")
     _add_fail_on(parser)
 
 
@@ -56,20 +69,47 @@ def _add_fail_on(parser: argparse.ArgumentParser) -> None:
 def _verify(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("verify") as shown:
-        report = tdview.verify(args.path, progress=shown)
+    with progress("verify") as ticking:
+        report = tdview.verify(args.path, progress=ticking)
     return _print(report, args)
 
 
 def _audit(args: argparse.Namespace) -> int:
     import tdview
 
-    options: dict[str, Any] = {"against": args.against} if args.against else {}
-    if args.off:
-        options["off"] = args.off
-    with progress("audit") as shown:
-        report = tdview.audit(args.path, progress=shown, **options)
+    options: dict[str, Any] = {"sample": None} if args.all_rows else {}
+    with progress("audit") as ticking:
+        report = tdview.audit(
+            args.path,
+            against=args.against,
+            keys=dict(args.key),
+            bounds=dict(args.bounds),
+            time_dim=args.time_dim,
+            fps=args.fps,
+            horizon=args.horizon,
+            only=args.only,
+            skip=args.skip,
+            engine=args.engine,
+            progress=ticking,
+            **options,
+        )
     return _print(report, args)
+
+
+def _part(text: str) -> tuple[str, tuple[str, ...]]:
+    part, equals, key = text.partition("=")
+    if not equals or not part or not key:
+        raise argparse.ArgumentTypeError(f"expected PART=KEY such as reward=next.r, got {shown(text)}")
+    return part, tuple(key.split("."))
+
+
+def _bounds(text: str) -> tuple[tuple[str, ...], tuple[float, float]]:
+    key, _, pair = text.rpartition("=")
+    low, _, high = pair.partition(":")
+    try:
+        return tuple(key.split(".")), (float(low), float(high))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected KEY=LOW:HIGH such as action=-1:1, got {shown(text)}") from None
 
 
 def _print(report: Report, args: argparse.Namespace) -> int:
