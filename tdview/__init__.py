@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 # costs milliseconds, and torch is loaded by the first name that needs it (PEP 562).
 _EXPORTS: dict[str, str] = {
     "scan": "tdview.tree.scan",
+    "Editor": "tdview.operations.edit",
     "verify": "tdview.analysis.verify",
     "open": "tdview.widgets.browser",
     **dict.fromkeys(

@@ -20,7 +20,7 @@ from tdview.operations.history import History
 from tdview.operations.journal import FileJournal, Journal, MemoryJournal, Record, journal_path
 from tdview.operations.region import index_text
 from tdview.operations.target import PayloadTarget, Target, ValueTarget, target_from_json
-from tdview.operations.value_change import change_value
+from tdview.operations.value_change import change_value, pick
 from tdview.operations.values import encode_block
 from tdview.operations.view_layout import full_index, locate
 from tdview.storage.archive import ArchiveStore
@@ -82,6 +82,16 @@ class Editor:
         return tuple(Edit(record, self._journal) for record in self._history.applied)
 
     @property
+    def n_edits(self) -> int:
+        """Number of `edits`."""
+        return len(self._history.applied)
+
+    @property
+    def n_undone(self) -> int:
+        """Number of `undone`."""
+        return len(self._history.undone)
+
+    @property
     def undone(self) -> tuple[Edit, ...]:
         """The edits that `redo` does again, the last one first of all."""
         return tuple(Edit(record, self._journal) for record in self._history.undone)
@@ -99,6 +109,20 @@ class Editor:
         """
         with self._store.lock:
             return tuple(sorted(self._stale()))
+
+    def read(self, path: str | tuple[str, ...], index: Any) -> tuple[str | None, Any]:
+        """What `edit` would replace: the dtype and the bytes in C order; of a non-tensor None and the value.
+
+        Raises:
+            EditRefusedError: the index is out of range.
+            KeyMissingError: there is no such entry.
+        """
+        node = self.root[path]
+        if not isinstance(node, Leaf):
+            items = index if isinstance(index, tuple) else (index,)
+            return None, pick(node.value, items)
+        leaf, layout, inner = locate(node, index)
+        return leaf.dtype, PayloadTarget(leaf.file_name, leaf.stored_nbytes, layout.select(inner)).read(self._store)
 
     # -- editing ----------------------------------------------------------------------------------------------------
 
@@ -201,6 +225,24 @@ class Editor:
             self._history = History()
             self.problem = None
         self._tell(None)
+
+    def script(self) -> str:
+        """The edits as a Python script that makes them again; see `tdview.operations.patches.script_of`."""
+        from tdview.operations.patches import script_of
+
+        return script_of(self)
+
+    def patch(self) -> list[dict[str, Any]]:
+        """The edits as a JSON patch for another copy; see `tdview.operations.patches.patch_of`."""
+        from tdview.operations.patches import patch_of
+
+        return patch_of(self)
+
+    def apply_patch(self, patch: Any) -> int:
+        """Makes the edits of a patch here, all or none; see `tdview.operations.patches.apply_patch`."""
+        from tdview.operations.patches import apply_patch
+
+        return apply_patch(self, patch)
 
     def subscribe(self, method: Callable[[Edit | None], None]) -> None:
         """Calls a bound method after each change, with the edit or None for all else, while its object lives."""
@@ -306,11 +348,14 @@ class Editor:
 
     def _open_journal(self) -> None:
         """Reads the journal of earlier edits, and ends the one during which a process was killed."""
+        path = self._journal.path
+        if path is None:
+            return
         self.problem = None
         self._history = History()
-        if self._journal.path is None or not self._journal.path.exists():
+        self._journal = FileJournal(path)
+        if not path.exists():
             return
-        self._journal = FileJournal(self._journal.path)
         try:
             with self._store.lock, self._journal.locked():
                 self._catch_up()

@@ -152,7 +152,7 @@ class FileJournal:
                 os.pwrite(fd, _MAGIC, 0)
             yield
         finally:
-            if os.fstat(fd).st_size == len(_MAGIC):
+            if os.pread(fd, len(_MAGIC) + 1, 0) == _MAGIC:
                 self.remove()  # nothing was done: no file before the first edit
             os.close(fd)
 

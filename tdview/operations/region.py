@@ -50,12 +50,12 @@ class Region:
     @property
     def end(self) -> int:
         """Byte offset behind the last byte; 0 for an empty region."""
-        return self.base + sum(max(axis) for axis in self.axes) + self.run if self.nbytes else 0
+        return self.base + sum(_highest(axis) for axis in self.axes) + self.run if self.nbytes else 0
 
     @property
     def start(self) -> int:
         """Byte offset of the first byte in the payload."""
-        return self.base + sum(min(axis) for axis in self.axes) if self.nbytes else 0
+        return self.base + sum(_lowest(axis) for axis in self.axes) if self.nbytes else 0
 
     def offsets(self) -> Iterator[int]:
         """Byte offset of each run, in C order of the selection."""
@@ -130,7 +130,7 @@ class Region:
             axes = tuple(_axis_from_json(axis) for axis in value["axes"])
             shape = tuple(_size(size) for size in value["shape"])
             region = cls(shape, _size(value["base"]), axes, _size(value["run"]))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"no region: {shown(value)}") from error
         if region.start < 0 or region.end >= 1 << 63:
             raise ValueError(f"no region: {shown(value)}")
@@ -216,6 +216,14 @@ class Layout:
         if 0 in shape:
             return Region(shape, base, (), 0)
         return Region(shape, base, tuple(axes), run)
+
+
+def _lowest(axis: Axis) -> int:
+    return min(axis[0], axis[-1]) if isinstance(axis, range) else min(axis)
+
+
+def _highest(axis: Axis) -> int:
+    return max(axis[0], axis[-1]) if isinstance(axis, range) else max(axis)
 
 
 def index_text(index: Any) -> str:

@@ -17,7 +17,7 @@ from tdview.operations.region import Layout
 from tdview.tree.node import Node, StackedNode
 from tdview.tree.non_tensor import ValueNode
 
-__all__ = ["ValueChange", "change_value", "field_value"]
+__all__ = ["ValueChange", "change_value", "field_value", "pick"]
 
 _STYLES: tuple[dict[str, Any], ...] = (
     {},
@@ -79,7 +79,7 @@ def change_value(node: Node, index: Any, value: object) -> ValueChange:
 def field_value(data: bytes, field: str, index: tuple[Any, ...]) -> Any:
     """The value at `index` of an entry, in the bytes of a meta.json."""
     value = parse_json(data, META).get(field)
-    return _pick(value, index)
+    return pick(value, index)
 
 
 def _place(node: Node) -> tuple[str, str]:
@@ -90,14 +90,15 @@ def _place(node: Node) -> tuple[str, str]:
     return node.file(META), "data"
 
 
-def _pick(value: Any, index: tuple[Any, ...]) -> Any:
+def pick(value: Any, index: tuple[Any, ...]) -> Any:
+    """The value at some positions of nested lists."""
     if not index:
         return value
     first, rest = index[0], index[1:]
     if isinstance(first, int):
-        return _pick(value[first], rest)
+        return pick(value[first], rest)
     chosen = value[first] if isinstance(first, slice) else [value[position] for position in first]
-    return [_pick(part, rest) for part in chosen]
+    return [pick(part, rest) for part in chosen]
 
 
 def _assign(data: list[Any], items: tuple[Any, ...], value: Any) -> None:
