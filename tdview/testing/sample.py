@@ -11,10 +11,11 @@ import os
 import pickle
 import shutil
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tdview.errors import AlreadyExistsError
+from tdview.errors import AlreadyExistsError, ArgumentError
 from tdview.format.keys import encode_key
 from tdview.format.meta import dump_json, leaf_json, tensordict_json
 from tdview.operations.source import SourceFile, SourceLevel
@@ -39,6 +40,7 @@ HORIZON = 50
 """Longest episode in steps; a longer one is truncated."""
 _X_LIMIT, _ANGLE_LIMIT = 2.4, 0.21
 _SIZE = 32  # pixels of an edge
+_STEPS_FOR_FAULTS = 400
 
 
 def write_replay_buffer(
@@ -65,6 +67,7 @@ def write_replay_buffer(
 
     Raises:
         AlreadyExistsError: the directory is there and `existsok` is false.
+        ArgumentError: too few steps for the faults to find an episode each.
 
     Examples:
         >>> import tempfile, tdview
@@ -73,6 +76,8 @@ def write_replay_buffer(
         ...     print(root.kind, root.batch_size, root.fill.chronological)
         replay_buffer (64,) ((36, 64), (0, 36))
     """
+    if faults and steps < _STEPS_FOR_FAULTS:
+        raise ArgumentError(f"steps: expected at least {_STEPS_FOR_FAULTS} with faults, got {steps}")
     target = Path(path)
     if target.exists():
         if not existsok:
@@ -201,7 +206,9 @@ def _picture(state: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _ends(columns: Columns) -> list[int]:
-    return [int(row) for row in columns["next"]["done"][:, 0].nonzero()[0]]
+    """Last rows of the complete episodes, whatever was planted before."""
+    following = columns["next"]
+    return [int(row) for row in (following["terminated"] | following["truncated"])[:, 0].nonzero()[0]]
 
 
 def _plant_nan_reward(columns: Columns) -> None:
@@ -219,14 +226,15 @@ def _plant_boundary_leak(columns: Columns) -> None:
 
 
 def _plant_repeated_rows(columns: Columns) -> None:
-    end = _ends(columns)[-4]
+    ends = _ends(columns)[:-3]
+    start = [first + 1 for first, last in pairwise(ends) if last - first >= 24][-1] + 4
 
     def repeat(part: Columns) -> None:
         for value in part.values():
             if isinstance(value, dict):
                 repeat(value)
             else:
-                value[end - 7 : end + 1] = value[end - 15 : end - 7]
+                value[start + 8 : start + 16] = value[start : start + 8]
 
     repeat(columns)
 

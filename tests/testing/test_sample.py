@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tdview
-from tdview.errors import AlreadyExistsError
+from tdview.errors import AlreadyExistsError, ArgumentError
 from tdview.testing.sample import FAULTS, write_replay_buffer
 
 
@@ -61,6 +61,13 @@ def test_faults_change_only_what_they_name(tmp_path: Path) -> None:
     changed = [leaf.path for leaf in sound.leaves() if bytes(leaf.raw()) != bytes(bad[leaf.path].raw())]
     assert changed == [("next", "reward")]
     assert FAULTS == ("nan_reward", "lost_done", "boundary_leak", "repeated_rows")
+
+
+def test_faults_need_enough_episodes(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        write_replay_buffer(tmp_path / "run", steps=100, faults=("lost_done",))
+    for seed in range(10):
+        write_replay_buffer(tmp_path / f"run{seed}", seed=seed, faults=FAULTS)
 
 
 def test_a_folder_that_is_there_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
