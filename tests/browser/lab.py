@@ -228,6 +228,13 @@ class Notebook:
             parts.append("".join(found) if isinstance(found, list) else found)
         return "".join(parts).strip()
 
+    def sources(self) -> list[str]:
+        """The source of every cell."""
+        sources: list[str] = self.page.evaluate(
+            "() => [...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.sharedModel.source)"
+        )
+        return sources
+
     def outputs(self) -> list[list[dict[str, Any]]]:
         """The outputs of every cell as in the notebook format; an empty list for a text cell."""
         outputs: list[list[dict[str, Any]]] = self.page.evaluate(
