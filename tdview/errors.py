@@ -109,6 +109,7 @@ CODES: dict[str, str] = {
     "traj_id_collision": "one trajectory id is used by several episodes",
     "action_saturation": "an action dimension sits at its bound",
     "action_range": "an action lies outside its bounds or is no one-hot row",
+    "out_of_bounds": "a value lies outside the bounds that were given",
     "action_jump": "an action jumps far more than usual",
     "constant_feature": "a feature never changes",
     "train_test_leak": "rows of one buffer are contained in the other",

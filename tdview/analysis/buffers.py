@@ -1,0 +1,221 @@
+"""This module knows how the layouts of saved buffers and data sets become columns of steps.
+
+It does not know the rules that are asked of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tdview.analysis.columns import ArrayColumn, Column, GatherColumn, Key, LeafColumn
+from tdview.analysis.replay import Buffer, Options
+from tdview.errors import Problem, TdviewError
+from tdview.format.dtypes import dtype_of
+from tdview.tree.fill import fill_of, side_files_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tdview.tree.fill import Fill
+    from tdview.tree.leaf import Leaf
+    from tdview.tree.node import Node
+
+__all__ = ["buffer_of", "buffers_below", "loose_findings"]
+
+FLAT_KEYS = frozenset({"shift", "is_full", "_storage_shape"})
+ATARI_KEYS = frozenset({"data", "add_count", "invalid_range"})
+
+
+def buffers_below(node: Node) -> Iterator[Node]:
+    """The saves at and below a node that hold rows: the node itself, or the members of a collection."""
+    if str(node.kind) != "collection":
+        yield node
+        return
+    for child in node.children():
+        yield from buffers_below(child)
+
+
+def buffer_of(node: Node, options: Options | None = None) -> Buffer:
+    """The rows of a save as a `Buffer`.
+
+    Leaves whose file is damaged, and leaves that do not start with the batch size, are left out: `verify` tells
+    about them. No payload is read, except the end flags of a flat or nested checkpoint.
+    """
+    names = set(node)
+    if names >= FLAT_KEYS:
+        return _folded(node, options)
+    if names >= ATARI_KEYS:
+        return _atari(node, options)
+    fill = _fill(node)
+    shape = tuple(node.batch_size or ())
+    side = side_files_of(node)
+    if side.length is not None and side.length.is_pytree and fill is not None:
+        shape = (fill.capacity,)
+    columns: dict[Key, Column] = {}
+    for key, leaf in _sound_leaves(node):
+        if shape and tuple(leaf.shape)[: len(shape)] == shape:
+            columns[key] = LeafColumn(key, leaf, len(shape))
+    profile = "pytree" if side.length is not None and side.length.is_pytree else ""
+    buffer = Buffer(
+        _with_next(columns),
+        shape,
+        fill=fill,
+        side=side,
+        options=options,
+        where=node.where(),
+        profile=profile,
+        horizon=_horizon(node),
+    )
+    buffer.leaf_keys = tuple(columns)
+    return buffer
+
+
+def _fill(node: Node) -> Fill | None:
+    try:
+        return fill_of(node)
+    except TdviewError:
+        return None
+
+
+def _sound_leaves(node: Node) -> Iterator[tuple[Key, Leaf]]:
+    for leaf in node.leaves():
+        if leaf.is_nested or any(p.severity == "error" for p in leaf.problems) or dtype_of(leaf.dtype) is None:
+            continue
+        row = dtype_of(leaf.dtype)
+        if row is not None and row.kind not in ("packed", "quantized"):
+            yield tuple(leaf.path[len(node.path) :]), leaf
+
+
+def _with_next(columns: dict[Key, Column]) -> dict[Key, Column]:
+    """Adds ``next_X`` of a flat tensorclass as ``("next", X)``, so that rules find the pair."""
+    found = dict(columns)
+    for key, column in columns.items():
+        name = key[-1].removeprefix("next_")
+        pair = (*key[:-1], name)
+        if key[0] != "next" and name != key[-1] and pair in columns and ("next", *pair) not in columns:
+            found["next", *pair] = column
+    return found
+
+
+def _horizon(node: Node) -> int | None:
+    """`max_episode_steps` of a Minari data set's env_metadata.json."""
+    import json
+
+    try:
+        if node.store.info(node.file("env_metadata.json")) is None:
+            return None
+        spec = json.loads(node.store.read(node.file("env_metadata.json"), 1 << 24))
+        steps = spec["env_spec"]["max_episode_steps"]
+    except (TdviewError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return steps if isinstance(steps, int) and steps > 0 else None
+
+
+# -- flat and nested checkpoints ---
+
+
+def _folded(node: Node, options: Options | None) -> Buffer:
+    """Flat and nested checkpoints: `next` is folded away; observed leaves have one more row per trajectory."""
+    import numpy as np
+
+    bases: dict[Key, Column] = {}
+    nested = False
+    for leaf in node.leaves():
+        if any(p.severity == "error" for p in leaf.problems):
+            continue
+        key = tuple(leaf.path[len(node.path) :])
+        if leaf.is_nested:
+            nested = True
+            joined = _joined(leaf)
+            if joined is not None:
+                bases[key] = ArrayColumn(key, leaf.dtype, joined)
+        elif leaf.shape:
+            bases[key] = LeafColumn(key, leaf, 1)
+    fill = _fill(node)
+    ends = [bases[name,] for name in ("done", "terminated", "truncated") if (name,) in bases]
+    steps = min((column.elements for column in bases.values()), default=0)
+    valid = min(steps, fill.rows) if fill is not None else steps
+    index = np.arange(valid)
+    for column in ends[:1]:  # every end before a step has pushed the observations on by one row
+        index = index + np.concatenate([[0], np.cumsum(column.read(0, valid).reshape(valid, -1)[:, 0] != 0)])[:-1]
+    columns: dict[Key, Column] = {}
+    for key, column in bases.items():
+        if column.elements == steps:
+            columns[key] = GatherColumn(key, column, np.arange(valid))
+        elif not len(index) or column.elements > int(index[-1]) + 1:
+            columns[key] = GatherColumn(key, column, index)
+            columns["next", *key] = GatherColumn(("next", *key), column, index + 1)
+    buffer = Buffer(
+        columns,
+        (valid,),
+        fill=fill,
+        side=side_files_of(node),
+        options=options,
+        where=node.where(),
+        profile="nested" if nested else "flat",
+    )
+    buffer.cache["shift"] = _value(node, "shift")
+    buffer.leaf_keys = tuple(bases)
+    return buffer
+
+
+def _joined(leaf: Leaf) -> NDArray[Any] | None:
+    """The rows of all components of a nested leaf behind one another: ``[rows, *feature]``, a view."""
+    import numpy as np
+
+    row = dtype_of(leaf.dtype)
+    try:
+        shapes = leaf.component_shapes()
+        features = {shape[1:] for shape in shapes}
+        if row is None or row.numpy is None or len(features) != 1 or not all(shapes):
+            return None
+        return np.frombuffer(leaf.raw(), row.numpy).reshape((-1, *features.pop()))
+    except (TdviewError, ValueError):
+        return None
+
+
+def _value(node: Node, name: str) -> int | None:
+    try:
+        value = node[name].value
+    except TdviewError:
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# -- Atari ---
+
+
+def _atari(node: Node, options: Options | None) -> Buffer:
+    """A run of the DQN replay data: rows stand below `data`, observations have one filler row more."""
+    import numpy as np
+
+    data = node["data"]
+    leaves = {tuple(leaf.path[len(data.path) :]): leaf for leaf in data.leaves() if not leaf.problems and leaf.shape}
+    steps = min((leaf.shape[0] for leaf in leaves.values()), default=0)
+    columns: dict[Key, Column] = {}
+    for key, leaf in leaves.items():
+        column = LeafColumn(key, leaf, 1)
+        columns[key] = column if leaf.shape[0] == steps else GatherColumn(key, column, np.arange(steps))
+    buffer = Buffer(columns, (steps,), options=options, where=node.where(), profile="atari")
+    buffer.prefix = ("data",)
+    buffer.leaf_keys = tuple(columns)
+    return buffer
+
+
+def loose_findings(node: Node) -> Iterator[Problem]:
+    """What can be said about a save that holds no rows: which float leaves hold values that are not finite."""
+    import numpy as np
+
+    for leaf in node.leaves():
+        row = dtype_of(leaf.dtype)
+        if row is None or row.kind not in ("float", "complex") or any(p.severity == "error" for p in leaf.problems):
+            continue
+        try:
+            parts = list(leaf.numpy()) if leaf.is_nested else [leaf.numpy()]
+        except TdviewError:
+            continue
+        bad = sum(int((~np.isfinite(part)).sum()) for part in parts)
+        if bad:
+            key = tuple(leaf.path[len(node.path) :])
+            yield Problem("non_finite", f"{bad} values are NaN or infinite", "warning", key)

@@ -1,0 +1,202 @@
+"""This module knows how one leaf is read as a column: element `i` along the flattened batch, in blocks or by index.
+
+It does not know which elements are valid, nor in which order they follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import mul
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tdview.format.dtypes import dtype_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tdview.tree.leaf import Leaf
+
+__all__ = ["ArrayColumn", "Column", "GatherColumn", "Key", "LeafColumn", "bits", "equal_rows"]
+
+Key: TypeAlias = tuple[str, ...]
+
+
+def _size(shape: Sequence[int]) -> int:
+    return reduce(mul, shape, 1)
+
+
+class Column(Protocol):
+    """Values of one key along the flattened batch: `elements` of them, each of shape `feature`."""
+
+    key: Key
+    dtype: str
+    """Name of the stored dtype, ``"torch.float32"``."""
+    feature: tuple[int, ...]
+    elements: int
+
+    @property
+    def feature_size(self) -> int:
+        """Values of one element."""
+        ...
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Elements `start` to `stop` as an array ``[stop - start, *feature]``; a view where it can be."""
+        ...
+
+    def take(self, index: NDArray[Any]) -> NDArray[Any]:
+        """The elements of an index array, in its order: ``[len(index), *feature]``, a private copy."""
+        ...
+
+
+def is_float(column: Column) -> bool:
+    """Whether the values can be NaN or infinite."""
+    row = dtype_of(column.dtype)
+    return row is not None and row.kind in ("float", "complex")
+
+
+def is_complex(column: Column) -> bool:
+    """Whether the values have no order."""
+    row = dtype_of(column.dtype)
+    return row is not None and row.kind == "complex"
+
+
+def width(column: Column) -> int:
+    """Values of one element."""
+    return _size(column.feature)
+
+
+def nbytes(column: Column) -> int:
+    """Bytes of one element as stored."""
+    row = dtype_of(column.dtype)
+    return width(column) * (row.itemsize if row else 1)
+
+
+class _Sized:
+    __slots__ = ()
+    feature: tuple[int, ...]
+
+    @property
+    def feature_size(self) -> int:
+        """Values of one element."""
+        return _size(self.feature)
+
+
+class ArrayColumn(_Sized):
+    """A column over an array that is there already."""
+
+    __slots__ = ("array", "dtype", "elements", "feature", "key")
+
+    def __init__(self, key: Key, dtype: str, array: NDArray[Any]) -> None:
+        self.key = key
+        self.dtype = dtype
+        self.array = array
+        self.elements = len(array)
+        self.feature = tuple(array.shape[1:])
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self.array[start:stop]
+
+    def take(self, index: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = self.array[index]
+        return found
+
+
+class LeafColumn(_Sized):
+    """A column over a leaf of the tree.
+
+    A payload that numpy can view is mapped once and sliced; others (bfloat16, lazy views) are decoded block by
+    block, so memory stays bounded either way.
+    """
+
+    __slots__ = ("_inner", "_leaf", "_whole", "dtype", "elements", "feature", "key")
+
+    def __init__(self, key: Key, leaf: Leaf, batch_dims: int) -> None:
+        shape = tuple(leaf.shape)
+        self.key = key
+        self.dtype = leaf.dtype
+        self.feature = shape[batch_dims:]
+        self.elements = _size(shape[:batch_dims])
+        self._leaf = leaf
+        self._inner = _size(shape[1:batch_dims])
+        self._whole: NDArray[Any] | None = None
+
+    def _view(self) -> NDArray[Any] | None:
+        row = dtype_of(self.dtype)
+        if self._whole is None and self._leaf.direct and row is not None and row.numpy is not None:
+            self._whole = self._leaf.numpy().reshape((self.elements, *self.feature))
+        return self._whole
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        whole = self._view()
+        if whole is not None:
+            return whole[start:stop]
+        first, last = start // self._inner, -(-stop // self._inner)
+        block = self._leaf.numpy(slice(first, last)).reshape((-1, *self.feature))
+        skip = start - first * self._inner
+        return block[skip : skip + stop - start]
+
+    def take(self, index: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        whole = self._view()
+        if whole is not None:
+            found: NDArray[Any] = whole[index]
+            return found
+        if not len(index):
+            return self.read(0, 0)
+        return np.concatenate([self.read(int(i), int(i) + 1) for i in index])
+
+
+class GatherColumn(_Sized):
+    """A column that shows another one through an index, as the folded `next` of a flat checkpoint needs."""
+
+    __slots__ = ("_base", "_index", "dtype", "elements", "feature", "key")
+
+    def __init__(self, key: Key, base: Column, index: NDArray[Any]) -> None:
+        self.key = key
+        self.dtype = base.dtype
+        self.feature = base.feature
+        self.elements = len(index)
+        self._base = base
+        self._index = index
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._base.take(self._index[start:stop])
+
+    def take(self, index: NDArray[Any]) -> NDArray[Any]:
+        return self._base.take(self._index[index])
+
+
+def bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Rows as unsigned words ``[n, words]``, so that equality is equality of bytes (NaN equals NaN, 0 is not -0).
+
+    A view where the array is contiguous, else a copy.
+    """
+    import numpy as np
+
+    n = len(values)
+    if not values.size:
+        return np.zeros((n, 0), np.uint8)
+    flat = np.ascontiguousarray(values).reshape(n, -1)
+    row = flat.shape[1] * flat.dtype.itemsize
+    size = next(s for s in (8, 4, 2, 1) if row % s == 0)
+    return flat.view(f"<u{size}")
+
+
+def equal_rows(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Which rows of two arrays ``[n, ...]`` of one dtype hold the same bytes: bool ``[n]``."""
+    import numpy as np
+
+    left, right = bits(a), bits(b)
+    if left.dtype != right.dtype or left.shape != right.shape:
+        left = np.ascontiguousarray(a).reshape(len(a), -1).view(np.uint8)
+        right = np.ascontiguousarray(b).reshape(len(b), -1).view(np.uint8)
+    words = left.shape[1]
+    if words > 16:
+        whole: NDArray[Any] = (left == right).all(axis=1)
+        return whole
+    same = np.ones(len(left), bool)
+    for word in range(words):  # column by column: `all(axis=1)` over few columns costs five times as much
+        same &= left[:, word] == right[:, word]
+    return same

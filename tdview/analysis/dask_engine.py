@@ -1,0 +1,120 @@
+"""This module knows how blocks of an audit run on dask: each worker opens the save itself and reads its blocks.
+
+It does not know what a block is asked; the results are those of the serial engine, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tdview.analysis.replay import Buffer, Chunk, Engine, Options
+from tdview.errors import ArgumentError, NotSupportedError
+
+if TYPE_CHECKING:
+    from tdview.tree.node import Node
+
+__all__ = ["DaskEngine"]
+
+T = TypeVar("T")
+_BATCHES = 16  # batches a call is cut into: few enough that a task outweighs its overhead, enough to report progress
+
+
+class DaskEngine(Engine):
+    """Runs blocks on the current `dask.distributed` client, or in dask's threads where there is none.
+
+    A worker needs the same path to the save, as on one machine or a shared file system.
+    """
+
+    def __init__(self, node: Node, options: Options, client: Any = None) -> None:
+        if node.store.form == "memory":
+            raise ArgumentError("engine: a save in memory cannot be opened by dask workers; use engine='serial'")
+        self.place = (str(node.root.store.location), node.path, _frozen(options))
+        self.client = client if client is not None else _current_client()
+
+    def run(
+        self, buffer: Buffer, function: Callable[..., T], spans: Sequence[tuple[int, int]], arguments: tuple[Any, ...]
+    ) -> list[T]:
+        size = max(1, -(-len(spans) // _BATCHES))
+        batches = [tuple(spans[i : i + size]) for i in range(0, len(spans), size)]
+        results: list[T] = []
+        if self.client is not None:
+            futures = self.client.map(
+                _run, batches, place=self.place, function=function, arguments=arguments, pure=False
+            )
+            try:
+                for future in futures:
+                    buffer.tick()
+                    results += future.result()
+            except BaseException:
+                self.client.cancel(futures)
+                raise
+            return results
+        dask = _dask()
+        buffer.tick()
+        tasks = [dask.delayed(_run)(b, place=self.place, function=function, arguments=arguments) for b in batches]
+        for part in dask.compute(*tasks, scheduler="threads"):
+            results += part
+        return results
+
+
+def _dask() -> Any:
+    try:
+        import dask
+    except ImportError as exc:
+        raise NotSupportedError("engine='dask' needs dask: pip install 'tdview[dask]'") from exc
+    return dask
+
+
+def _current_client() -> Any:
+    _dask()
+    try:
+        from distributed import get_client
+    except ImportError:
+        return None
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def _frozen(options: Options) -> tuple[Any, ...]:
+    return (
+        tuple(sorted(options.keys.items())),
+        options.time_dim,
+        tuple(sorted(options.bounds.items())),
+        options.fps,
+        options.horizon,
+        options.sample,
+    )
+
+
+def _thawed(values: tuple[Any, ...]) -> Options:
+    keys, time_dim, bounds, fps, horizon, sample = values
+    return Options(
+        keys=dict(keys), time_dim=time_dim, bounds=dict(bounds), fps=fps, horizon=horizon, sample=sample
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _opened(location: str, path: tuple[str, ...], options: tuple[Any, ...], stamp: float) -> Buffer:
+    from tdview.analysis.buffers import buffer_of
+    from tdview.tree.scan import open_root
+
+    root = open_root(location)
+    return buffer_of(root[path] if path else root, _thawed(options))
+
+
+def _run(
+    spans: Sequence[tuple[int, int]],
+    *,
+    place: tuple[str, tuple[str, ...], tuple[Any, ...]],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> list[Any]:
+    """Runs in a worker: opens the save once and keeps it for the next batches."""
+    import os
+
+    buffer = _opened(*place, os.stat(place[0]).st_mtime)
+    return [function(Chunk(buffer, start, stop), *arguments) for start, stop in spans]

@@ -1,0 +1,88 @@
+"""This module knows the rule about the priorities of a prioritized sampler.
+
+It does not know the rows: priorities stand in torchrl's own files, one per element of the storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tdview.analysis.replay import Buffer, row_ranges
+from tdview.analysis.rules.registry import finding
+from tdview.errors import Problem, TdviewError
+from tdview.format import torchrl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["priorities", "trees_of"]
+
+_SUM, _MIN = ("sampler", "sumtree"), ("sampler", "mintree")
+
+
+def trees_of(buffer: Buffer) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """The sum and the min tree, one float64 per element of the storage; None where a tree is missing or short."""
+    if buffer.side is None:
+        return None, None
+    count = buffer.capacity * buffer.inner
+    found = []
+    for name in (torchrl.SUM_TREE, torchrl.MIN_TREE):
+        try:
+            found.append(buffer.side.array("sampler", name, "<f8", count))
+        except (TdviewError, OSError):
+            found.append(None)
+    return found[0], found[1]
+
+
+def priorities(buffer: Buffer) -> Iterator[Problem]:
+    """Every valid row can be sampled, no other row can, and no single row takes over."""
+    import numpy as np
+
+    side = buffer.side
+    if side is None or buffer.profile in ("flat", "nested"):
+        return
+    meta = side.sampler
+    if meta is None or meta.alpha is None:
+        return
+    sums, mins = trees_of(buffer)
+    if sums is None or mins is None:
+        text = f"sampler/{torchrl.SUM_TREE} or {torchrl.MIN_TREE} is missing or has fewer values than the storage rows"
+        yield finding("priority", "error", text, _SUM)
+        return
+    limit = buffer.n
+    valid, behind = sums[:limit], sums[limit:]
+    yield from _unusable(buffer, valid, mins[:limit])
+    left = np.flatnonzero(behind != 0) + limit
+    if len(left):
+        text = f"{len(left)} rows that were never written have a priority: they would be sampled"
+        yield finding("priority", "warning", text, _SUM, row_ranges(left // buffer.inner))
+    good = valid[np.isfinite(valid) & (valid > 0)]
+    if len(good) < 20:
+        return
+    share = good / good.sum()
+    most = int(np.nanargmax(np.where(np.isfinite(valid), valid, -1)))
+    if share.max() > 0.2:
+        text = (
+            f"one row is drawn in {share.max():.0%} of the samples; the others weigh as much as "
+            f"{1 / float((share**2).sum()):.1f} equal rows"
+        )
+        yield finding("priority", "warning", text, _SUM, row_ranges(np.array([most // buffer.inner])))
+    if meta.max_priority is not None and meta.schema_version is not None and meta.alpha:
+        raw = float(good.max()) ** (1 / meta.alpha) - (meta.eps or 0.0)
+        if raw > meta.max_priority * 1.001 + 1e-6:
+            text = f"the greatest priority is {raw:g}, the sampler remembers {meta.max_priority:g}"
+            yield finding("priority", "note", text, _SUM)
+
+
+def _unusable(buffer: Buffer, sums: NDArray[Any], mins: NDArray[Any]) -> Iterator[Problem]:
+    import numpy as np
+
+    dead = np.flatnonzero(~(np.isfinite(sums) & (sums > 0)))
+    if len(dead):
+        text = f"{len(dead)} valid rows have no usable priority (zero, negative or NaN): they are never or always drawn"
+        yield finding("priority", "error", text, _SUM, row_ranges(dead // buffer.inner))
+    unequal = np.flatnonzero((sums != mins) & np.isfinite(sums) & (sums > 0))
+    if len(unequal):
+        text = f"sum tree and min tree disagree in {len(unequal)} rows: importance weights are wrong"
+        yield finding("priority", "error", text, _MIN, row_ranges(unequal // buffer.inner))
