@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUNDLES = ("browser.js", "browser.css")
+BUNDLES = ("browser.js", "browser.css", "panels.js")
 
 
 class BundleHook(BuildHookInterface[Any]):

@@ -31,7 +31,8 @@ def test_wheel_holds_the_package_the_bundle_and_the_notebooks(built: Path) -> No
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tdview").rglob("*.py")}
     notebooks = {f"tdview/cli/notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
-    extra = {"tdview/py.typed", "tdview/widgets/static/browser.js", "tdview/widgets/static/browser.css"}
+    static = {f"tdview/widgets/static/{name}" for name in ("browser.js", "browser.css", "panels.js")}
+    extra = {"tdview/py.typed"} | static
     info = f"tdview-{tdview.__version__}.dist-info/"
     assert {name for name in names if not name.startswith(info)} == modules | notebooks | extra
     assert notebooks

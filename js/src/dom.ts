@@ -48,6 +48,11 @@ export function button(text: string, onclick: () => void, attributes: Attributes
   return h("button", { type: "button", class: "tdv-button", onclick, ...attributes }, text);
 }
 
+/** A button that looks like a link. */
+export function link(text: string, onclick: () => void, title?: string): HTMLButtonElement {
+  return h("button", { type: "button", class: "tdv-link", onclick, title }, text);
+}
+
 /** Calls `fn` once, `ms` after the last call. */
 export function debounced<A extends unknown[]>(fn: (...args: A) => void, ms: number, signal: AbortSignal) {
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -3,8 +3,7 @@
  * It does not know how episodes are found.
  */
 import type { Context, View } from "./context";
-import { button, h, setText } from "./dom";
-import { link } from "./findings";
+import { button, h, link, setText } from "./dom";
 import { createStrip, type Episode, numberText } from "./strip";
 import { createTask } from "./task";
 import { bytesText } from "./text";

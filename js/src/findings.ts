@@ -3,7 +3,7 @@
  * It does not know who found them.
  */
 import type { Context } from "./context";
-import { h } from "./dom";
+import { h, link } from "./dom";
 import type { Problem, Severity } from "./protocol";
 import { severityText } from "./text";
 
@@ -36,7 +36,3 @@ function createFinding(ctx: Context, problem: Problem): HTMLElement {
   );
 }
 
-/** A button that looks like a link. */
-export function link(text: string, onclick: () => void, title?: string): HTMLButtonElement {
-  return h("button", { type: "button", class: "tdv-link", onclick, title }, text);
-}

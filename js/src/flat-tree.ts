@@ -105,8 +105,8 @@ export class FlatTree {
     if (page.total !== parent.total) {
       const rows = page.total - parent.total;
       const end =
-        parent.open && this.isShown(parent) ? this.positionOf(parent.parent, parent.index) + parent.visible : -1;
-      if (parent.open) this.grow(parent, rows);
+        parent.open && this.#isShown(parent) ? this.positionOf(parent.parent, parent.index) + parent.visible : -1;
+      if (parent.open) this.#grow(parent, rows);
       if (end >= 0 && this.active > end) this.active += rows;
       parent.total = page.total;
       parent.row = { ...parent.row, children: page.total };
@@ -127,14 +127,14 @@ export class FlatTree {
   /** Opens or closes a branch; the active row stays the same node, or becomes the branch that swallowed it. */
   setOpen(item: Item, open: boolean): void {
     if (item.open === open || !isBranch(item.row)) return;
-    const position = this.isShown(item) ? this.positionOf(item.parent, item.index) : -1;
+    const position = this.#isShown(item) ? this.positionOf(item.parent, item.index) : -1;
     const rows = item.total + item.openKids.reduce((sum, k) => sum + (item.kids[k] as Item).visible, 0);
     item.open = open;
     if (item.parent) {
       const siblings = item.parent.openKids.filter((k) => k !== item.index);
       item.parent.openKids = open ? [...siblings, item.index].sort((a, b) => a - b) : siblings;
     }
-    this.grow(item, open ? rows : -rows);
+    this.#grow(item, open ? rows : -rows);
     if (position < 0 || this.active <= position) return;
     if (open) this.active += rows;
     else this.active = this.active <= position + rows ? position : this.active - rows;
@@ -173,23 +173,23 @@ export class FlatTree {
     const branch = item !== undefined && isBranch(item.row);
     switch (key) {
       case "ArrowDown":
-        return this.moveTo(this.active + 1);
+        return this.#moveTo(this.active + 1);
       case "ArrowUp":
-        return this.moveTo(this.active - 1);
+        return this.#moveTo(this.active - 1);
       case "PageDown":
-        return this.moveTo(this.active + page);
+        return this.#moveTo(this.active + page);
       case "PageUp":
-        return this.moveTo(this.active - page);
+        return this.#moveTo(this.active - page);
       case "Home":
-        return this.moveTo(0);
+        return this.#moveTo(0);
       case "End":
-        return this.moveTo(this.size - 1);
+        return this.#moveTo(this.size - 1);
       case "ArrowRight":
         if (!branch) return "none";
-        return item.open ? this.moveTo(this.active + 1) : "open";
+        return item.open ? this.#moveTo(this.active + 1) : "open";
       case "ArrowLeft":
         if (branch && item.open) return "close";
-        return parent ? this.moveTo(this.positionOf(parent.parent, parent.index)) : "none";
+        return parent ? this.#moveTo(this.positionOf(parent.parent, parent.index)) : "none";
       case "Enter":
       case " ":
         return "select";
@@ -204,7 +204,7 @@ export class FlatTree {
     const from = text.length > 1 ? 0 : 1;
     for (let i = 0; i < this.size; i++) {
       const position = (this.active + from + i) % this.size;
-      if (this.at(position).item?.row.key.toLowerCase().startsWith(wanted)) return this.moveTo(position);
+      if (this.at(position).item?.row.key.toLowerCase().startsWith(wanted)) return this.#moveTo(position);
     }
     return "none";
   }
@@ -215,19 +215,19 @@ export class FlatTree {
     return (parent?.kids ?? []).filter((kid): kid is Item => !!kid && !kid.open && isBranch(kid.row));
   }
 
-  private moveTo(position: number): Deed {
+  #moveTo(position: number): Deed {
     const target = Math.min(Math.max(position, 0), this.size - 1);
     if (target === this.active) return "none";
     this.active = target;
     return "moved";
   }
 
-  private isShown(item: Item): boolean {
+  #isShown(item: Item): boolean {
     for (let up = item.parent; up; up = up.parent) if (!up.open) return false;
     return true;
   }
 
-  private grow(item: Item, rows: number): void {
+  #grow(item: Item, rows: number): void {
     item.visible += rows;
     for (let up = item.parent; up?.open; up = up.parent) up.visible += rows;
   }

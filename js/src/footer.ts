@@ -3,8 +3,8 @@
  * It does not know how anything is written.
  */
 import type { Context, Selection } from "./context";
-import { openAppend, openPack, openUnpack } from "./dialogs";
 import { button, h, setText } from "./dom";
+import type { Panels } from "./lazy";
 import type { Severity } from "./protocol";
 import { countText } from "./text";
 import { isAbort } from "./transport";
@@ -19,19 +19,28 @@ export type Footer = {
 /** How long a message that is no error stays. */
 const SAY_MS = 8000;
 
-export function createFooter(ctx: Context, host: HTMLElement, selection: () => Selection | null): Footer {
+export function createFooter(
+  ctx: Context,
+  host: HTMLElement,
+  load: () => Promise<Panels>,
+  selection: () => Selection | null,
+): Footer {
   const status = h("div", { class: "tdv-status", role: "status", "aria-live": "polite" });
   const undo = button("Undo", () => void act("undo"));
   const redo = button("Redo", () => void act("redo"));
   const edits = h("span", { class: "tdv-dim tdv-edits" });
   const stale = h("span", { class: "tdv-stale" });
   const refresh = button("Refresh checksums", () => void act("refresh_checksums"), { class: "tdv-button tdv-primary" });
-  const append = button("Append…", () => openAppend(ctx, host, selection()));
-  const pack = button("Pack…", () => openPack(ctx, host));
-  const unpack = button("Unpack…", () => openUnpack(ctx, host));
+  const append = button("Append…", () => open((panels) => panels.openAppend(ctx, host, selection())));
+  const pack = button("Pack…", () => open((panels) => panels.openPack(ctx, host)));
+  const unpack = button("Unpack…", () => open((panels) => panels.openUnpack(ctx, host)));
   const element = h("div", { class: "tdv-footer" }, undo, redo, edits, status, stale, refresh, append, pack, unpack);
   let held = "";
   let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function open(show: (panels: Panels) => void): void {
+    load().then(show, (reason) => isAbort(reason) || say((reason as Error).message, "error"));
+  }
 
   async function act(op: string): Promise<void> {
     try {

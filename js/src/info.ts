@@ -3,8 +3,8 @@
  * It does not know how the kernel finds that out.
  */
 import type { Context, Selection, View } from "./context";
-import { h } from "./dom";
-import { createFindings, link } from "./findings";
+import { h, link } from "./dom";
+import { createFindings } from "./findings";
 import type { Problem } from "./protocol";
 import { pathText, pyKey } from "./text";
 import { isAbort } from "./transport";
@@ -66,7 +66,7 @@ function createValue(ctx: Context, value: NonNullable<NodeInfo["value"]>): HTMLE
   if (value.form === "refused") return h("p", { class: "tdv-empty" }, value.text);
   return h(
     "section",
-    { class: "tdv-value", "aria-label": "Value" },
+    { class: "tdv-shown-value", "aria-label": "Value" },
     h("pre", { tabindex: 0 }, value.text),
     h(
       "div",

@@ -2,11 +2,11 @@
  * This module knows how header, tree, title, tabs and footer make one widget, and what a selection sets in motion.
  * It does not know what any of them draws.
  */
-import { type AuditView, createAudit } from "./audit";
 import type { Context, Selection } from "./context";
 import { h } from "./dom";
 import { createFooter } from "./footer";
 import { createHeader } from "./header";
+import { createLoader } from "./lazy";
 import { type Path, samePath } from "./protocol";
 import { createSide } from "./side";
 import { createSelected, createState, type Model, watchKernel } from "./state";
@@ -57,22 +57,16 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
       ),
   };
 
-  let audit: AuditView | null = null;
-  const footer = createFooter(ctx, root, () => selection);
+  const load = createLoader(ctx);
+  const footer = createFooter(ctx, root, load, () => selection);
   const side = createSide(ctx, (next) => choose(next));
-  const tabs = createTabs(
-    ctx,
-    createViews((context) => {
-      audit = createAudit(context, (report) => side.mark(report.problems));
-      return audit;
-    }),
-  );
+  const views = createViews(ctx, load, (report) => side.mark(report.problems));
+  const tabs = createTabs(ctx, views.tabs);
   const title = createTitle(ctx, () => tabs.view?.code?.() ?? null);
   const header = createHeader(ctx, {
     onVerify: () => {
+      views.verify();
       tabs.open("Audit");
-      if (!selection) choose({ ...state.head.root, path: [] });
-      audit?.verify();
     },
     onReload: () => void reload(),
   });

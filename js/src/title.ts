@@ -3,8 +3,7 @@
  * It does not know the views.
  */
 import type { Context, Selection } from "./context";
-import { h } from "./dom";
-import { link } from "./findings";
+import { h, link } from "./dom";
 import { bytesText, dtypeText, pyKey, pyNode, shapeText } from "./text";
 
 export type Title = { readonly element: HTMLElement; show(selection: Selection | null): void };

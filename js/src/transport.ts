@@ -67,44 +67,46 @@ type Pending = {
 
 /** Requests over one view's channel. All views of a model hear every message, so ids start with a random word. */
 export class Transport implements Rpc {
-  private readonly pending = new Map<string, Pending>();
-  private readonly listeners = new Set<(event: Event) => void>();
-  private readonly prefix = Math.random().toString(36).slice(2, 10);
-  private serial = 0;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private quiet = false;
-  private closed: RpcError | null = null;
+  readonly #pending = new Map<string, Pending>();
+  readonly #listeners = new Set<(event: Event) => void>();
+  readonly #prefix = Math.random().toString(36).slice(2, 10);
+  #serial = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #quiet = false;
+  #closed: RpcError | null = null;
 
-  constructor(
-    private readonly channel: Channel,
-    private readonly options: TransportOptions,
-  ) {
-    const hear = (message: unknown, buffers: DataView[]) => this.hear(message, buffers ?? []);
+  readonly #channel: Channel;
+  readonly #options: TransportOptions;
+
+  constructor(channel: Channel, options: TransportOptions) {
+    this.#channel = channel;
+    this.#options = options;
+    const hear = (message: unknown, buffers: DataView[]) => this.#hear(message, buffers ?? []);
     channel.on("msg:custom", hear);
     options.signal.addEventListener(
       "abort",
       () => {
         channel.off("msg:custom", hear);
-        this.rejectAll(new DOMException("The view was closed", "AbortError"));
-        this.closed = new RpcError("closed", "The view is closed.");
-        this.listeners.clear();
-        clearTimeout(this.timer);
+        this.#rejectAll(new DOMException("The view was closed", "AbortError"));
+        this.#closed = new RpcError("closed", "The view is closed.");
+        this.#listeners.clear();
+        clearTimeout(this.#timer);
       },
       { once: true },
     );
   }
 
   request<T>(op: string, args: object, options: RequestOptions = {}): Promise<Reply<T>> {
-    if (this.closed) return Promise.reject(this.closed);
+    if (this.#closed) return Promise.reject(this.#closed);
     const { signal, buffers, onProgress } = options;
     if (signal?.aborted) return Promise.reject(new DOMException("Aborted", "AbortError"));
-    const id = `${this.prefix}.${++this.serial}`;
+    const id = `${this.#prefix}.${++this.#serial}`;
     return new Promise<Reply<T>>((resolve, reject) => {
       const abort = () => {
-        if (!this.pending.delete(id)) return;
-        if (onProgress) this.channel.send({ id, op: "cancel" });
+        if (!this.#pending.delete(id)) return;
+        if (onProgress) this.#channel.send({ id, op: "cancel" });
         reject(new DOMException("Aborted", "AbortError"));
-        this.watch();
+        this.#watch();
       };
       const settle =
         <A>(end: (value: A) => void) =>
@@ -113,74 +115,74 @@ export class Transport implements Rpc {
           end(value);
         };
       signal?.addEventListener("abort", abort, { once: true });
-      this.pending.set(id, { resolve: settle(resolve) as Pending["resolve"], reject: settle(reject), onProgress });
-      this.watch();
+      this.#pending.set(id, { resolve: settle(resolve) as Pending["resolve"], reject: settle(reject), onProgress });
+      this.#watch();
       try {
-        this.channel.send({ id, op, args }, undefined, buffers);
+        this.#channel.send({ id, op, args }, undefined, buffers);
       } catch (cause) {
-        this.pending.delete(id);
+        this.#pending.delete(id);
         settle(reject)(new RpcError("unsent", `The request could not be sent: ${String(cause)}`));
       }
     });
   }
 
   onEvent(callback: (event: Event) => void, signal: AbortSignal): void {
-    this.listeners.add(callback);
-    signal.addEventListener("abort", () => this.listeners.delete(callback), { once: true });
+    this.#listeners.add(callback);
+    signal.addEventListener("abort", () => this.#listeners.delete(callback), { once: true });
   }
 
   /** Rejects everything that waits, and every later request: the kernel is gone. Without an argument requests are sent again. */
   close(reason?: RpcError): void {
-    this.closed = reason ?? null;
-    if (reason) this.rejectAll(reason);
+    this.#closed = reason ?? null;
+    if (reason) this.#rejectAll(reason);
   }
 
   /** Number of requests without an answer. */
   get waiting(): number {
-    return this.pending.size;
+    return this.#pending.size;
   }
 
-  private hear(message: unknown, buffers: DataView[]): void {
+  #hear(message: unknown, buffers: DataView[]): void {
     if (isEvent(message)) {
-      for (const listener of [...this.listeners]) listener(message);
+      for (const listener of [...this.#listeners]) listener(message);
       return;
     }
     if (!isAnswer(message) || message.id === null) return;
-    const entry = this.pending.get(message.id);
+    const entry = this.#pending.get(message.id);
     if (!entry) return; // another view's, or stale
-    if (this.quiet) {
-      this.quiet = false;
-      this.options.onQuiet?.("answering");
+    if (this.#quiet) {
+      this.#quiet = false;
+      this.#options.onQuiet?.("answering");
     }
     if (message.kind === "progress") {
-      this.watch();
+      this.#watch();
       entry.onProgress?.(message.done, message.total);
       return;
     }
-    this.pending.delete(message.id);
-    this.watch();
+    this.#pending.delete(message.id);
+    this.#watch();
     if (message.kind === "reply") entry.resolve({ value: message.value as never, buffers });
     else entry.reject(new RpcError(message.error.code, message.error.message));
   }
 
-  private rejectAll(reason: unknown): void {
-    const all = [...this.pending.values()];
-    this.pending.clear();
+  #rejectAll(reason: unknown): void {
+    const all = [...this.#pending.values()];
+    this.#pending.clear();
     for (const entry of all) entry.reject(reason);
-    this.watch();
+    this.#watch();
   }
 
-  private watch(): void {
-    clearTimeout(this.timer);
-    if (!this.pending.size) {
-      if (this.quiet) this.options.onQuiet?.("answering");
-      this.quiet = false;
+  #watch(): void {
+    clearTimeout(this.#timer);
+    if (!this.#pending.size) {
+      if (this.#quiet) this.#options.onQuiet?.("answering");
+      this.#quiet = false;
       return;
     }
-    if (this.quiet) return;
-    this.timer = setTimeout(() => {
-      this.quiet = true;
-      this.options.onQuiet?.("quiet");
-    }, this.options.quietMs ?? 1500);
+    if (this.#quiet) return;
+    this.#timer = setTimeout(() => {
+      this.#quiet = true;
+      this.#options.onQuiet?.("quiet");
+    }, this.#options.quietMs ?? 1500);
   }
 }

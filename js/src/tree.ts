@@ -36,106 +36,108 @@ type Parts = {
 /** A virtualised tree after the W3C pattern: the container has the focus and names the active row. */
 export class TreeView {
   readonly element: HTMLElement;
-  private readonly spacer = h("div", { class: "tdv-spacer", role: "presentation" });
-  private readonly id = uniqueId();
-  private readonly parts = new Map<number, Parts>();
-  private readonly follow: ((item: Item) => void) & { cancel(): void };
-  private selected: Path | null = null;
-  private marks: ReadonlyMap<string, Badge> = new Map();
-  private typed = "";
-  private typedAt = 0;
-  private frame = 0;
+  readonly #spacer = h("div", { class: "tdv-spacer", role: "presentation" });
+  readonly #id = uniqueId();
+  readonly #parts = new Map<number, Parts>();
+  readonly #follow: ((item: Item) => void) & { cancel(): void };
+  #selected: Path | null = null;
+  #marks: ReadonlyMap<string, Badge> = new Map();
+  #typed = "";
+  #typedAt = 0;
+  #frame = 0;
 
-  constructor(
-    private model: FlatTree,
-    private readonly options: TreeOptions,
-  ) {
+  readonly #options: TreeOptions;
+  #model: FlatTree;
+
+  constructor(model: FlatTree, options: TreeOptions) {
     const { signal } = options;
-    this.element = h("div", { class: "tdv-tree", role: "tree", tabindex: 0, "aria-label": options.label }, this.spacer);
-    this.follow = debounced((item: Item) => options.onSelect(item), FOLLOW_MS, signal);
+    this.#model = model;
+    this.#options = options;
+    this.element = h("div", { class: "tdv-tree", role: "tree", tabindex: 0, "aria-label": options.label }, this.#spacer);
+    this.#follow = debounced((item: Item) => options.onSelect(item), FOLLOW_MS, signal);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true, signal });
-    this.element.addEventListener("keydown", (event) => this.onKey(event), { signal });
-    this.element.addEventListener("click", (event) => this.onClick(event), { signal });
+    this.element.addEventListener("keydown", (event) => this.#onKey(event), { signal });
+    this.element.addEventListener("click", (event) => this.#onClick(event), { signal });
     const observer = new ResizeObserver(() => this.draw());
     observer.observe(this.element);
     signal.addEventListener("abort", () => {
       observer.disconnect();
-      cancelAnimationFrame(this.frame);
+      cancelAnimationFrame(this.#frame);
     });
-    this.drawNow();
+    this.#drawNow();
   }
 
   /** Shows other rows. */
   setModel(model: FlatTree): void {
-    this.model = model;
+    this.#model = model;
     this.scrollToActive();
-    this.drawNow();
+    this.#drawNow();
   }
 
   /** Marks a node as selected; draws, asks nothing. */
   setSelected(path: Path | null): void {
-    this.selected = path;
+    this.#selected = path;
     this.draw();
   }
 
   /** Sets the marks of findings by nested key (as JSON). */
   setMarks(marks: ReadonlyMap<string, Badge>): void {
-    this.marks = marks;
+    this.#marks = marks;
     this.draw();
   }
 
   /** Draws again before the next frame. */
   draw(): void {
-    if (this.frame || this.options.signal.aborted) return;
-    this.frame = requestAnimationFrame(() => this.drawNow());
+    if (this.#frame || this.#options.signal.aborted) return;
+    this.#frame = requestAnimationFrame(() => this.#drawNow());
   }
 
   /** Brings the active row into the window. */
   scrollToActive(): void {
-    const top = this.model.active * ROW;
+    const top = this.#model.active * ROW;
     const { scrollTop, clientHeight } = this.element;
-    this.spacer.style.height = `${this.model.size * ROW}px`;
+    this.#spacer.style.height = `${this.#model.size * ROW}px`;
     if (top < scrollTop) this.element.scrollTop = top;
     else if (clientHeight && top + ROW > scrollTop + clientHeight) this.element.scrollTop = top + ROW - clientHeight;
   }
 
   /** Opens or closes a branch. */
   toggle(item: Item, open = !item.open): void {
-    this.model.setOpen(item, open);
-    if (open && !this.model.isLoaded(item)) this.options.onMissing([{ path: item.path, start: 0, count: 0 }]);
+    this.#model.setOpen(item, open);
+    if (open && !this.#model.isLoaded(item)) this.#options.onMissing([{ path: item.path, start: 0, count: 0 }]);
     this.draw();
   }
 
-  private drawNow(): void {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
-    const { model } = this;
+  #drawNow(): void {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const model = this.#model;
     const height = this.element.clientHeight || 20 * ROW;
     const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - OVERSCAN);
     const last = Math.min(model.size - 1, Math.ceil((this.element.scrollTop + height) / ROW) + OVERSCAN);
-    this.spacer.style.height = `${model.size * ROW}px`;
-    for (const [position, { row }] of this.parts) {
+    this.#spacer.style.height = `${model.size * ROW}px`;
+    for (const [position, { row }] of this.#parts) {
       if (position >= first && position <= last) continue;
       row.remove();
-      this.parts.delete(position);
+      this.#parts.delete(position);
     }
-    for (let position = first; position <= last; position++) this.drawRow(position);
+    for (let position = first; position <= last; position++) this.#drawRow(position);
     const shown = model.active >= first && model.active <= last;
-    setAttribute(this.element, "aria-activedescendant", shown ? this.rowId(model.active) : null);
+    setAttribute(this.element, "aria-activedescendant", shown ? this.#rowId(model.active) : null);
     const missing = model.missing(first, last);
-    if (missing.length) this.options.onMissing(missing);
+    if (missing.length) this.#options.onMissing(missing);
   }
 
-  private rowId(position: number): string {
-    return `${this.id}-${position}`;
+  #rowId(position: number): string {
+    return `${this.#id}-${position}`;
   }
 
-  private partsAt(position: number): Parts {
-    const known = this.parts.get(position);
+  #partsAt(position: number): Parts {
+    const known = this.#parts.get(position);
     if (known) return known;
     const span = (name: string, hidden = false) => h("span", { class: name, "aria-hidden": hidden && "true" });
     const parts = {
-      row: h("div", { class: "tdv-row", role: "treeitem", id: this.rowId(position) }),
+      row: h("div", { class: "tdv-row", role: "treeitem", id: this.#rowId(position) }),
       twist: span("tdv-twist", true),
       dot: span("tdv-dot", true),
       crumb: span("tdv-crumb"),
@@ -147,32 +149,32 @@ export class TreeView {
     parts.row.style.top = `${position * ROW}px`;
     parts.row.dataset.position = String(position);
     // Rows stand in the DOM in the order in which they are read.
-    const after = [...this.parts.keys()].filter((other) => other < position).reduce((a, b) => Math.max(a, b), -1);
-    const before = this.parts.get(after);
+    const after = [...this.#parts.keys()].filter((other) => other < position).reduce((a, b) => Math.max(a, b), -1);
+    const before = this.#parts.get(after);
     if (before) before.row.after(parts.row);
-    else this.spacer.prepend(parts.row);
-    this.parts.set(position, parts);
+    else this.#spacer.prepend(parts.row);
+    this.#parts.set(position, parts);
     return parts;
   }
 
-  private drawRow(position: number): void {
-    const { parent, index, item } = this.model.at(position);
-    const { row, twist, dot, crumb, key, badges, type } = this.partsAt(position);
+  #drawRow(position: number): void {
+    const { parent, index, item } = this.#model.at(position);
+    const { row, twist, dot, crumb, key, badges, type } = this.#partsAt(position);
     const branch = item !== undefined && isBranch(item.row);
     setAttribute(row, "aria-level", item?.level ?? (parent?.level ?? 0) + 1);
     setAttribute(row, "aria-setsize", parent?.total ?? 1);
     setAttribute(row, "aria-posinset", index + 1);
     setAttribute(row, "aria-expanded", branch ? String(item.open) : null);
-    setAttribute(row, "aria-selected", String(item !== undefined && samePath(item.path, this.selected)));
+    setAttribute(row, "aria-selected", String(item !== undefined && samePath(item.path, this.#selected)));
     setAttribute(row, "aria-busy", item ? null : "true");
-    row.classList.toggle("tdv-active", position === this.model.active);
+    row.classList.toggle("tdv-active", position === this.#model.active);
     row.style.paddingInlineStart = `${8 + 16 * ((item?.level ?? (parent?.level ?? 0) + 1) - 1)}px`;
     setText(twist, branch ? (item.open ? "▾" : "▸") : "");
     setAttribute(dot, "class", `tdv-dot tdv-${item ? family(item.row) : "value"}`);
     setText(crumb, item && item.path.length >= item.level ? `${pathText(item.path.slice(0, -1))} › ` : "");
     setText(key, item ? item.row.key || "(empty key)" : "…");
     setText(type, item ? typeText(item.row) : "");
-    const mark = item && this.marks.get(JSON.stringify(item.path));
+    const mark = item && this.#marks.get(JSON.stringify(item.path));
     const wanted = item ? (mark ? [mark] : item.row.badges) : [];
     if (badges.childElementCount || wanted.length) {
       badges.replaceChildren(
@@ -182,12 +184,12 @@ export class TreeView {
     row.title = item ? `${item.row.key}  ${typeText(item.row)}` : "";
   }
 
-  private onClick(event: MouseEvent): void {
+  #onClick(event: MouseEvent): void {
     const row = (event.target as Element).closest<HTMLElement>(".tdv-row");
     if (!row) return;
     const position = Number(row.dataset.position);
-    const { item } = this.model.at(position);
-    this.model.active = position;
+    const { item } = this.#model.at(position);
+    this.#model.active = position;
     this.element.focus({ preventScroll: true });
     if (!item) {
       this.draw();
@@ -196,56 +198,56 @@ export class TreeView {
     const onTwist = (event.target as Element).closest(".tdv-twist");
     // A click on a branch selects and opens it; a click on the selected one closes it again.
     if (onTwist) this.toggle(item);
-    else if (isBranch(item.row) && (!item.open || samePath(item.path, this.selected))) this.toggle(item);
-    if (!onTwist) this.choose(item);
+    else if (isBranch(item.row) && (!item.open || samePath(item.path, this.#selected))) this.toggle(item);
+    if (!onTwist) this.#choose(item);
     this.draw();
   }
 
-  private choose(item: Item): void {
-    this.follow.cancel();
-    this.options.onSelect(item);
+  #choose(item: Item): void {
+    this.#follow.cancel();
+    this.#options.onSelect(item);
   }
 
-  private onKey(event: KeyboardEvent): void {
+  #onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (!this.apply(event.key)) return;
+    if (!this.#apply(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  private apply(key: string): boolean {
-    const { model } = this;
+  #apply(key: string): boolean {
+    const model = this.#model;
     if (key === "Escape") {
-      this.options.onEscape();
+      this.#options.onEscape();
       return true;
     }
     if (key === "*") {
       for (const item of model.closedSiblings()) this.toggle(item, true);
       return true;
     }
-    const typing = key.length === 1 && (key !== " " || this.isTyping());
+    const typing = key.length === 1 && (key !== " " || this.#isTyping());
     const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 1);
-    const deed = typing ? this.typeAhead(key) : model.press(key, page);
+    const deed = typing ? this.#typeAhead(key) : model.press(key, page);
     const { item } = model.at(model.active);
     if (deed === "none" && !typing && !/^(Arrow|Page|Home|End)/.test(key)) return false;
     if (deed === "moved") this.scrollToActive();
-    if (deed === "moved" && item) this.follow(item);
+    if (deed === "moved" && item) this.#follow(item);
     if ((deed === "open" || deed === "close") && item) this.toggle(item, deed === "open");
     if (deed === "select" && item) {
       if (isBranch(item.row)) this.toggle(item);
-      this.choose(item);
+      this.#choose(item);
     }
-    this.drawNow();
+    this.#drawNow();
     return true;
   }
 
-  private isTyping(): boolean {
-    return this.typed !== "" && Date.now() - this.typedAt < 700;
+  #isTyping(): boolean {
+    return this.#typed !== "" && Date.now() - this.#typedAt < 700;
   }
 
-  private typeAhead(key: string) {
-    this.typed = this.isTyping() ? this.typed + key : key;
-    this.typedAt = Date.now();
-    return this.model.typeAhead(this.typed);
+  #typeAhead(key: string) {
+    this.#typed = this.#isTyping() ? this.#typed + key : key;
+    this.#typedAt = Date.now();
+    return this.#model.typeAhead(this.#typed);
   }
 }

@@ -2,28 +2,65 @@
  * This module knows which tabs there are, in which order, and for which nodes each has something to show.
  * It does not know how they show it.
  */
-import type { Context, Selection, View } from "./context";
-import { createEpisodes } from "./episodes";
-import { createInfo } from "./info";
+import type { AuditView, Report } from "./audit";
+import type { Context, Selection } from "./context";
+import { lazyView, type Panels } from "./lazy";
+import { createTable } from "./table";
 import type { Tab } from "./tabs";
 
-const isValue = (selection: Selection) => selection.kind.startsWith("non_tensor") || selection.kind === "side_files";
+type Reason = (selection: Selection, ctx: Context) => string | null;
 
-const VALUE = "This is no tensor; its value is in Info.";
-const LEAF = "Select a leaf: this view shows one tensor.";
+const noValue: Reason = ({ kind }) =>
+  kind.startsWith("non_tensor")
+    ? "This is no tensor. Its value is under Info."
+    : kind === "side_files"
+      ? "These are no tensors. They are listed under Info."
+      : null;
 
-const notBuffer = (_: Selection, ctx: Context) =>
-  ctx.state.head.kind === "collection"
-    ? "Episodes belong to one save; open a member of the collection by itself."
-    : null;
+const noTable: Reason = (selection, ctx) => {
+  if (selection.nested) return "The tensors of a nested tensor differ in shape, so they have no common table.";
+  if (selection.kind === "collection") return "This holds several saves. Select one of them in the tree.";
+  return noValue(selection, ctx);
+};
 
-/** The tabs; `createAudit` is given by the shell, which marks the findings in the tree. */
-export function createViews(createAudit: (ctx: Context) => View): Tab[] {
-  return [
-    { name: "Episodes", create: createEpisodes, empty: notBuffer },
-    { name: "Audit", create: createAudit },
-    { name: "Info", create: createInfo },
+const noLeaf: Reason = (selection, ctx) =>
+  noValue(selection, ctx) ?? (selection.dtype ? null : "Select a leaf: this view shows one tensor.");
+
+const noEpisodes: Reason = (_, { state }) =>
+  state.head.kind === "collection" ? "Episodes belong to one save. Open a member of the collection by itself." : null;
+
+export type Views = {
+  readonly tabs: readonly Tab[];
+  /** Shows the checks of the files in the Audit tab, once it is there. */
+  verify(): void;
+};
+
+/** The tabs; `onReport` is told what an audit found, to mark it in the tree. */
+export function createViews(ctx: Context, load: () => Promise<Panels>, onReport: (report: Report) => void): Views {
+  let audit: AuditView | null = null;
+  let verifying = false;
+  const tabs: Tab[] = [
+    { name: "Table", create: createTable, empty: noTable },
+    { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noLeaf },
+    { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noLeaf },
+    { name: "Stats", create: () => lazyView(ctx, load, (panels) => panels.createStats(ctx)), empty: noValue },
+    { name: "Episodes", create: () => lazyView(ctx, load, (panels) => panels.createEpisodes(ctx)), empty: noEpisodes },
+    {
+      name: "Audit",
+      create: () =>
+        lazyView(ctx, load, (panels) => {
+          audit = panels.createAudit(ctx, onReport);
+          if (verifying) audit.verify();
+          return audit;
+        }),
+    },
+    { name: "Info", create: () => lazyView(ctx, load, (panels) => panels.createInfo(ctx)) },
   ];
+  return {
+    tabs,
+    verify() {
+      verifying = true;
+      audit?.verify();
+    },
+  };
 }
-
-export { isValue, LEAF, VALUE };

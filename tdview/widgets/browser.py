@@ -23,7 +23,7 @@ from tdview.tree.node import Node
 from tdview.tree.scan import open_root
 from tdview.widgets import edit_ops, pages, pictures, stats_ops, tree_ops
 from tdview.widgets.edit_ops import EditSession
-from tdview.widgets.messages import wire_text
+from tdview.widgets.messages import Reply, wire_text
 from tdview.widgets.router import Call, Router
 from tdview.widgets.snapshot import EAGER_NODES, count_leaves, head_of, one_line, save_name
 from tdview.widgets.tree_ops import node_of
@@ -34,14 +34,18 @@ _STATIC = Path(__file__).parent / "static"
 _MODULES = (tree_ops, pages, pictures, stats_ops, edit_ops)
 
 
-def _asset(name: str) -> Path | str:
+def _asset(name: str) -> Path:
     path = _STATIC / name
     if not path.is_file():
         raise FileNotFoundError(
             f"{path}: the JavaScript of the widget was not built; run `make build` in the checkout, or install tdview"
         )
+    return path
+
+
+def _bundle(name: str) -> Path | str:
     # anywidget watches a path, and then keeps every widget of the class alive; so only where hot reload is asked for.
-    return path if os.environ.get("ANYWIDGET_HMR") else path.read_text("utf-8")
+    return _asset(name) if os.environ.get("ANYWIDGET_HMR") else _asset(name).read_text("utf-8")
 
 
 def _key_to_json(value: tuple[str, ...] | None, _widget: object) -> list[str] | None:
@@ -74,8 +78,8 @@ class Browser(anywidget.AnyWidget):
         TypeError: an unknown keyword.
     """
 
-    _esm = _asset("browser.js")
-    _css = _asset("browser.css")
+    _esm = _bundle("browser.js")
+    _css = _bundle("browser.css")
 
     _head = t.Dict().tag(sync=True)
     _edits = t.Dict().tag(sync=True)
@@ -99,6 +103,7 @@ class Browser(anywidget.AnyWidget):
         self._router = Router(self._send_message, lambda: self._root.store.lock)
         for module in _MODULES:
             module.register(self._router, self)
+        self._router.register("panels", lambda _args, _buffers, _call: Reply({}, [_asset("panels.js").read_bytes()]))
         self._router.register("reload", lambda _args, _buffers, _call: self._reload())
         self._router.register("summary", lambda _args, _buffers, call: self._count_all(call), slow=True)
         self.on_msg(self._on_message)

@@ -10,8 +10,8 @@ from typing import Any
 
 import comm
 import pytest
-from ipywidgets.widgets.widget import _instances
 from comm.base_comm import BaseComm
+from ipywidgets.widgets.widget import _instances
 
 
 class RecordingComm(BaseComm):
