@@ -18,6 +18,23 @@ _EXPORTS: dict[str, str] = {
     "Editor": "tdview.operations.edit",
     "verify": "tdview.analysis.verify",
     "open": "tdview.widgets.browser",
+    "TensorDict": "tdview.containers.tensordict",
+    "LazyStackedTensorDict": "tdview.containers.lazy_stack",
+    "NonTensorData": "tdview.containers.non_tensor",
+    "NonTensorStack": "tdview.containers.non_tensor",
+    "MemoryMappedTensor": "tdview.containers.memory",
+    "TensorClass": "tdview.containers.tensorclass",
+    "tensorclass": "tdview.containers.tensorclass",
+    "is_tensorclass": "tdview.containers.tensorclass",
+    "TensorDictFuture": "tdview.containers.saving",
+    "load": "tdview.containers.load",
+    "load_memmap": "tdview.containers.load",
+    "save": "tdview.containers.save",
+    "stack": "tdview.containers.stacking",
+    "cat": "tdview.containers.stacking",
+    "lazy_stack": "tdview.containers.stacking",
+    "from_tensordict": "tdview.containers.convert",
+    "to_tensordict": "tdview.containers.convert",
     **dict.fromkeys(
         (
             "AlreadyExistsError ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError EncodeError"
