@@ -192,7 +192,8 @@ class Editor:
         A kill in the middle leaves a readable archive, whose entry is stale as before.
         """
         store = self._store
-        if not isinstance(store, ArchiveStore) or not self._history.checksums:
+        kept = self._journal.path is not None and self._journal.path.exists()
+        if not isinstance(store, ArchiveStore) or not (kept or self._history.checksums):
             return ()
         with store.lock:
             self._check_current()

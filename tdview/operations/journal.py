@@ -206,7 +206,10 @@ class FileJournal:
         return Record(action, ident, head, place - len(old) - len(new), len(old), len(new), crc)
 
     def contents(self, record: Record) -> tuple[bytes, bytes]:
-        fd = self._open(os.O_RDONLY)
+        try:
+            fd = self._open(os.O_RDONLY)
+        except FileNotFoundError:
+            raise DecodeError(f"{self.path}: the journal is gone, and the bytes of edit {record.id} with it") from None
         try:
             data = os.pread(fd, record.old_nbytes + record.new_nbytes, record.place)
         finally:
@@ -223,9 +226,9 @@ class FileJournal:
     def _open(self, flags: int) -> int:
         try:
             return os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
+                raise
             raise ReadOnlyError(
                 f"{self.path}: the journal cannot be opened: {error.strerror}; edit with journal=False to do without"
             ) from None
