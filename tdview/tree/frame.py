@@ -1,0 +1,186 @@
+"""This module knows how a leaf or a level becomes a pandas frame: batch dimensions are the index, elements the columns.
+
+It does not know files; it asks leaves for their values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from tdview.errors import ArgumentError, KeyMissingError, shown
+
+if TYPE_CHECKING:
+    import pandas
+    from numpy.typing import NDArray
+
+    from tdview.tree.leaf import Leaf
+    from tdview.tree.node import Node
+
+__all__ = ["Rows", "frame_of_leaf", "frame_of_node"]
+
+Rows: TypeAlias = "int | slice | range | Sequence[int] | None"
+
+MAX_COLUMNS = 4096
+"""Elements of a leaf up to which a level's frame has a column for each; a larger one is left out unless asked for."""
+
+
+def frame_of_leaf(leaf: Leaf, rows: Rows = None) -> pandas.DataFrame:
+    """The values of a leaf as a frame.
+
+    Batch dimensions are the index, named by the dim names (``"dim 0"`` where there is none), trailing dimensions the
+    columns: an integer for one trailing dimension, a MultiIndex for several. A leaf without a batch has one row per
+    index of its first axis. bfloat16 and float8 are widened to float32, exactly.
+
+    Args:
+        leaf: any tensor leaf that is no nested tensor.
+        rows: which indices of axis 0: an int, a slice (as of a list), a range or a sequence; None for all.
+
+    Returns:
+        A private copy of the chosen rows.
+
+    Raises:
+        ArgumentError: `rows` is malformed or out of range, or the leaf is a nested tensor.
+        DecodeError: the payload is damaged.
+    """
+    import pandas
+
+    shape = tuple(leaf.shape)
+    if leaf.is_nested:
+        raise ArgumentError(f"{_where(leaf)}: the rows of a nested tensor differ in shape; use tensor()")
+    batch = len(leaf.batch_size or ())
+    if not batch and shape:
+        batch = 1
+    values, places = _values(leaf, rows, batch)
+    columns = _columns(shape[batch:])
+    count = math.prod(shape[1:batch]) * len(places) if batch else 1
+    flat = values.reshape(count, math.prod(shape[batch:]))
+    return pandas.DataFrame(flat, index=_index(leaf.names, shape[:batch], places), columns=columns, copy=True)
+
+
+def frame_of_node(node: Node, rows: Rows = None, keys: Iterable[str | Sequence[str]] | None = None) -> pandas.DataFrame:
+    """All leaves below a level side by side: a row per element of the batch, a column per key and element.
+
+    Columns are named by the nested key joined with dots, with the element's index behind it where there is more than
+    one: ``"next.reward"``, ``"action[1]"``. Leaves with more than 4,096 elements in a row (images) and nested tensors
+    are left out unless `keys` names them; ``frame.attrs["left_out"]`` lists them.
+
+    Args:
+        node: a level with a batch size.
+        rows: which indices of axis 0, as for `frame_of_leaf`.
+        keys: only these leaves or levels, nested keys below `node`, in this order.
+
+    Returns:
+        A private copy.
+
+    Raises:
+        KeyMissingError: a key is not there.
+        ArgumentError: `rows` is malformed or out of range.
+    """
+    import pandas
+
+    batch = tuple(node.batch_size or ())
+    chosen, left_out = _leaves(node, keys)
+    places = _places(rows, batch[0], _where(node)) if batch else range(1)
+    if rows is not None and not batch:
+        raise ArgumentError(f"{_where(node)}: rows: the batch size is [], so there is one row; leave rows out")
+    data: dict[str, NDArray[Any]] = {}
+    count = math.prod(batch[1:]) * len(places) if batch else 1
+    for leaf in chosen:
+        shape = tuple(leaf.shape)
+        values = _values(leaf, places if batch else None, len(batch))[0]
+        flat = values.reshape(count, math.prod(shape[len(batch) :]))
+        name = ".".join(tuple(leaf.path)[len(node.path) :])
+        for element, suffix in enumerate(_suffixes(shape[len(batch) :])):
+            data[name + suffix] = flat[:, element]
+    frame = pandas.DataFrame(data, index=_index(node.names, batch, places), copy=True)
+    frame.attrs["left_out"] = [".".join(leaf.path) for leaf in left_out]
+    return frame
+
+
+def _leaves(node: Node, keys: Iterable[str | Sequence[str]] | None) -> tuple[list[Leaf], list[Leaf]]:
+    if keys is None:
+        depth = len(node.batch_size or ())
+        found: list[Leaf] = []
+        left_out: list[Leaf] = []
+        for leaf in node.leaves():
+            small = not leaf.is_nested and math.prod(leaf.shape[depth:]) <= MAX_COLUMNS
+            (found if small else left_out).append(leaf)
+        return found, left_out
+    chosen: list[Leaf] = []
+    for key in keys:
+        wanted = (key,) if isinstance(key, str) else tuple(key)
+        try:
+            below = node[wanted]
+        except KeyError:
+            raise KeyMissingError(f"{_where(node)}: keys: no key {shown(wanted)}") from None
+        chosen.extend([cast("Leaf", below)] if below.is_leaf else below.leaves())
+    return chosen, []
+
+
+def _values(leaf: Leaf, rows: Rows, batch: int) -> tuple[NDArray[Any], Sequence[int]]:
+    import numpy as np
+
+    shape = tuple(leaf.shape)
+    if not batch or not shape:
+        if rows is not None:
+            raise ArgumentError(f"{_where(leaf)}: rows: a leaf without dimensions has one row; leave rows out")
+        return np.asarray(leaf.numpy()), range(1)
+    places = _places(rows, shape[0], _where(leaf))
+    if isinstance(places, range) and places.step == 1:
+        return np.asarray(leaf.numpy((slice(places.start, places.stop),))), places
+    if isinstance(places, range) and places.step > 1:
+        return np.asarray(leaf.numpy((slice(places.start, places.stop, places.step),))), places
+    parts = [np.asarray(leaf.numpy((slice(place, place + 1),))) for place in places]
+    return np.concatenate(parts) if parts else np.asarray(leaf.numpy((slice(0, 0),))), places
+
+
+def _places(rows: Rows, size: int, where: str) -> Sequence[int]:
+    if rows is None:
+        return range(size)
+    if isinstance(rows, slice):
+        return range(*rows.indices(size))
+    try:
+        wanted = [rows] if isinstance(rows, int) else list(rows)
+        places = [int(place) + (size if place < 0 else 0) for place in wanted]
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"{where}: rows: expected an int, a slice, a range or integers, got {shown(rows)}"
+        ) from None
+    for place in places:
+        if not 0 <= place < size:
+            raise ArgumentError(f"{where}: rows: {place} is outside the {size} rows")
+    return rows if isinstance(rows, range) and places == wanted else places
+
+
+def _index(names: Sequence[str | None] | None, batch: tuple[int, ...], places: Sequence[int]) -> pandas.Index:
+    import pandas
+
+    known = list(names or ()) + [None] * len(batch)
+    titles = [known[axis] or f"dim {axis}" for axis in range(len(batch))]
+    if not batch:
+        return pandas.RangeIndex(1)
+    if len(batch) == 1:
+        return pandas.Index(places, name=titles[0])
+    levels: list[Sequence[int]] = [places, *(range(size) for size in batch[1:])]
+    return pandas.MultiIndex.from_product(levels, names=titles)
+
+
+def _columns(sizes: tuple[int, ...]) -> pandas.Index:
+    import pandas
+
+    if len(sizes) < 2:
+        return pandas.RangeIndex(sizes[0] if sizes else 1)
+    return pandas.MultiIndex.from_product([range(size) for size in sizes])
+
+
+def _suffixes(sizes: tuple[int, ...]) -> list[str]:
+    if math.prod(sizes) == 1:
+        return [""]
+    return [f"[{', '.join(map(str, index))}]" for index in itertools.product(*map(range, sizes))]
+
+
+def _where(node: Node) -> str:
+    return ".".join(node.path) or str(node.store.location)
