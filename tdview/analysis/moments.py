@@ -111,7 +111,7 @@ def summarise(block: Array, first: int, step: int) -> Partial:
 
 
 def merge(into: Partial, other: Partial) -> None:
-    """Add `other` to `into`; means and spreads by the pairwise update of Chan, Golub and LeVeque. Samples stay apart."""
+    """Add `other` to `into`, means and spreads by Chan, Golub and LeVeque's pairwise update; samples stay apart."""
     into.count += other.count
     into.nan += other.nan
     into.inf += other.inf
@@ -165,7 +165,7 @@ def _numbers(tile: Array, count: int, low: np.generic | None = None, high: np.ge
     squares = float(np.dot(values, values))
     spread = squares - count * mean * mean
     if squares > _CANCELLATION * max(spread, 0.0):
-        values = values - values.dtype.type(mean)
+        values = np.subtract(values, mean, dtype=values.dtype)
         rest = float(values.sum())
         spread = float(np.dot(values, values)) - rest * rest / count
     return Partial(

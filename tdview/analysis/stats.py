@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tdview.analysis.moments import Partial, block_indices, merge, sample_step, summarise
 from tdview.errors import ArgumentError, KeyMissingError, TdviewError, shown
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-    from tdview.tree.node import Leaf, Node
+    from tdview.tree.leaf import Leaf
+    from tdview.tree.node import Node
 
 __all__ = ["Histogram", "LeafStats", "StatsReport", "leaf_stats", "stats", "valid_rows"]
 
@@ -217,13 +218,11 @@ def stats(
         TdviewError: `source` cannot be opened.
     """
     _check(bins, quantiles)
-    from tdview.tree.node import Leaf, Node, scan
+    from tdview.tree.node import Node
+    from tdview.tree.scan import scan
 
     node = source if isinstance(source, Node) else scan(source)
-    if isinstance(node, Leaf):
-        leaves = [node]
-    else:
-        leaves = [leaf for leaf in node.leaves() if isinstance(leaf, Leaf)]
+    leaves = [cast("Leaf", node)] if node.is_leaf else list(node.leaves())
     if keys is not None:
         leaves = _chosen(leaves, keys, len(node.path), str(node.store.location))
     total = sum(_work(leaf) for leaf in leaves)
@@ -261,7 +260,9 @@ def valid_rows(node: Node) -> tuple[tuple[int, int], ...] | None:
         above = above.parent
     fill = None if above is None else above.fill
     shape = getattr(node, "shape", None) or node.batch_size
-    if fill is None or not shape or shape[0] != fill.capacity or fill.chronological is None:
+    if fill is None or not shape or shape[0] != fill.capacity or fill.rotated:
+        return None  # a rotated checkpoint counts rows of the buffer, not of the file
+    if fill.rows and not fill.chronological:
         return None
     return tuple(sorted((int(start), int(stop)) for start, stop in fill.chronological))
 
@@ -353,7 +354,7 @@ def _itemsize(leaf: Leaf) -> int:
 
 
 def _size(index: tuple[slice, ...], shape: tuple[int, ...]) -> int:
-    cut = math.prod(part.stop - part.start for part in index)
+    cut = math.prod(int(part.stop - part.start) for part in index)
     return cut * math.prod(shape[len(index) :])
 
 
@@ -440,7 +441,8 @@ def _cells(leaf: LeafStats) -> list[str]:
     numbers = [_text(value) for value in (leaf.min, leaf.max, leaf.mean, leaf.std)]
     distinct = "" if leaf.distinct is None else f"{leaf.distinct:,}" if leaf.whole else f">= {leaf.distinct:,}"
     shape = "[" + ", ".join(map(str, leaf.shape)) + "]"
-    return [leaf.dtype.removeprefix("torch."), shape, f"{leaf.count:,}", f"{leaf.nan:,}", f"{leaf.inf:,}", *numbers, distinct]
+    counts = [f"{count:,}" for count in (leaf.count, leaf.nan, leaf.inf)]
+    return [leaf.dtype.removeprefix("torch."), shape, *counts, *numbers, distinct]
 
 
 def _text(value: float | int | None) -> str:
@@ -456,7 +458,7 @@ def _bars(histogram: Histogram | None) -> str:
     top = max(histogram.counts) or 1
     width = 96 / len(histogram.counts)
     bars = "".join(
-        f"<rect x='{place * width:.1f}' y='{20 - 20 * count / top:.1f}' width='{width:.1f}' height='{20 * count / top:.1f}'/>"
-        for place, count in enumerate(histogram.counts)
+        f"<rect x='{place * width:.1f}' y='{20 - tall:.1f}' width='{width:.1f}' height='{tall:.1f}'/>"
+        for place, tall in enumerate(20 * count / top for count in histogram.counts)
     )
     return f"<svg width='96' height='20' fill='currentColor' opacity='0.6'>{bars}</svg>"

@@ -24,6 +24,9 @@ class FakeLeaf:
     fill: Any = None
     parent: Any = None
     is_nested: bool = False
+    is_leaf: bool = True
+    problems: tuple[Any, ...] = ()
+    kind: str = "leaf"
     store: Any = field(default_factory=lambda: SimpleNamespace(location="memory", writable=False))
 
     def __post_init__(self) -> None:

@@ -69,7 +69,7 @@ def test_nan_and_infinity_are_counted_apart_from_the_numbers() -> None:
     assert sum(found.histogram.counts) == 2
 
 
-@pytest.mark.parametrize("array", [np.full(5, np.nan), np.zeros((0, 3)), np.zeros((4, 0), np.int64), np.full(3, np.inf)])
+@pytest.mark.parametrize("array", [np.full(5, np.nan), np.zeros((0, 3)), np.zeros((4, 0), int), np.full(3, np.inf)])
 def test_no_finite_value_leaves_the_numbers_empty(array: Any) -> None:
     found = of(array)
     assert (found.min, found.max, found.mean, found.std, found.quantiles, found.histogram) == (None,) * 4 + ((), None)
@@ -89,7 +89,7 @@ def test_complex_is_described_by_its_absolute_value() -> None:
 
 
 def test_only_written_rows_of_a_replay_buffer_count() -> None:
-    fill = SimpleNamespace(capacity=10, rows=4, chronological=((8, 10), (0, 2)))
+    fill = SimpleNamespace(capacity=10, rows=4, chronological=((8, 10), (0, 2)), rotated=False)
     found = of(np.arange(20).reshape(10, 2), fill=fill)
     assert found.rows == ((0, 2), (8, 10))
     assert (found.count, found.min, found.max, found.mean) == (8, 0, 19, 9.5)
