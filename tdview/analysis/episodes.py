@@ -5,15 +5,248 @@ It does not know whether that is plausible.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tdview.analysis.replay import Buffer, episodes_of
+from tdview.analysis import columns as col
+from tdview.analysis.columns import Key
+from tdview.analysis.replay import Buffer, Chunk, Options, Progress, episodes_of
 
 if TYPE_CHECKING:
+    import pandas
     from numpy.typing import NDArray
 
-__all__ = ["EpisodeTable", "episode_table"]
+    from tdview.tree.node import Node
+
+__all__ = ["EpisodeTable", "episode_frame", "episode_rows", "episode_table", "episodes"]
+
+COLUMNS = (
+    "member", "lane", "id", "start", "stop", "time_start", "time_stop", "length", "return", "ending", "cut", "nan",
+    "disagreement", "rows",
+)  # fmt: skip
+
+
+def episodes(
+    path: str | os.PathLike[str] | Node,
+    *,
+    keys: Mapping[str, str | Sequence[str]] | None = None,
+    time_dim: int | None = None,
+    progress: Progress | None = None,
+) -> pandas.DataFrame:
+    """The episodes of a saved replay buffer or data set, one row each, lane by lane in the order of time.
+
+    Reads end flags, ids, step counts and rewards of the valid rows, and light float leaves to count NaN.
+
+    Args:
+        path: anything `scan` opens, or its node.
+        keys: which entry plays which part, as in `audit`.
+        time_dim: batch dim along which time runs, as in `audit`.
+        progress: called as ``progress(done, total)`` between blocks; what it raises stops the work.
+
+    Returns:
+        A frame with the columns
+
+        - ``member``: key of the buffer in a collection, else empty; ``lane``: environment or padded row, from 0;
+        - ``id``: trajectory id, missing where there is none;
+        - ``start``, ``stop``: storage rows of the first step and behind the last one (``stop <= start`` where the
+          episode runs over the end of the ring); ``rows``: the same as half-open ranges of storage rows;
+        - ``time_start``, ``time_stop``: half-open, in the order of time, oldest step 0;
+        - ``length`` in steps; ``return``: sum of the reward, of all agents together;
+        - ``ending``: ``"terminated"``, ``"truncated"``, ``"done"`` (only done is stored), ``"seam"`` (the newest
+          episode of a full ring, cut where the ring goes on) or ``"open"``;
+        - ``cut``: its first steps were overwritten by the ring;
+        - ``nan``: NaN and infinite values in its rows;
+        - ``disagreement``: where end flag, id and step count contradict each other, else empty.
+
+    Raises:
+        DecodeError: there is no saved tensordict at `path`.
+        ArgumentError: a part or key that does not exist.
+    """
+    import pandas as pd
+
+    from tdview.analysis.buffers import buffer_of, buffers_below
+    from tdview.tree.node import Node
+    from tdview.tree.scan import open_root
+
+    root = path if isinstance(path, Node) else open_root(path)
+    options = Options(
+        keys={part: (key,) if isinstance(key, str) else tuple(key) for part, key in (keys or {}).items()},
+        time_dim=time_dim,
+    )
+    members = list(buffers_below(root))
+    frames = []
+    for number, node in enumerate(members):
+        buffer = buffer_of(node, options)
+        if progress is not None:
+            buffer.tick = lambda n=number: progress(n, len(members))  # type: ignore[misc]  # sound: bound at once
+        frames.append(episode_frame(buffer, member=".".join(node.path)))
+    if progress is not None:
+        progress(len(members), len(members))
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(COLUMNS))
+
+
+def episode_frame(buffer: Buffer, member: str = "") -> pandas.DataFrame:
+    """The episodes of one buffer as a frame; see `episodes` for its columns."""
+    import numpy as np
+    import pandas as pd
+
+    if not (buffer.sequential and buffer.ordered and buffer.columns):
+        return pd.DataFrame(columns=list(COLUMNS))
+    table = episode_table(buffer)
+    first, last = table.first, table.last
+    lane = _lanes(buffer, first)
+    ids = buffer.take(buffer.id_key, first).reshape(len(first), -1)[:, 0] if buffer.id_key is not None else None
+    order = _time_order(buffer, first)
+    frame = {
+        "member": member,
+        "lane": lane,
+        "id": pd.array(ids if ids is not None else [None] * len(first), dtype="Int64"),
+        "start": buffer.storage_rows(first),
+        "stop": buffer.storage_rows(last) + 1,
+        "time_start": order,
+        "time_stop": order + table.lengths,
+        "length": table.lengths,
+        "return": table.returns if table.returns is not None else np.full(len(first), np.nan),
+        "ending": _endings(buffer, last),
+        "cut": _cut(buffer, first),
+        "nan": _nan_counts(buffer, first, last),
+        "disagreement": _disagreements(buffer, first, last),
+        "rows": episode_rows(buffer, first, last),
+    }
+    return pd.DataFrame(frame, columns=list(COLUMNS))
+
+
+def _lanes(buffer: Buffer, positions: NDArray[Any]) -> NDArray[Any]:
+    if buffer.time_last:
+        lanes: NDArray[Any] = buffer.elements(positions) // buffer.shape[-1]
+        return lanes
+    turns: NDArray[Any] = positions % buffer.stride
+    return turns
+
+
+def _time_order(buffer: Buffer, first: NDArray[Any]) -> NDArray[Any]:
+    """Number of the first step along its lane, oldest 0."""
+    if buffer.time_last:
+        offset: NDArray[Any] = buffer.elements(first) % buffer.shape[-1]
+        return offset
+    return first // buffer.stride
+
+
+def episode_rows(buffer: Buffer, first: NDArray[Any], last: NDArray[Any]) -> list[tuple[tuple[int, int], ...]]:
+    """Storage rows of each episode as half-open ranges in the order of time."""
+    starts, stops = buffer.storage_rows(first), buffer.storage_rows(last) + 1
+    if buffer.permutation is not None:
+        pairs = zip(first.tolist(), last.tolist(), strict=True)
+        return [_ranges_between(buffer, a, b) for a, b in pairs]
+    capacity = buffer.capacity
+    return [
+        ((a, b),) if a < b else ((a, capacity), (0, b)) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def _ranges_between(buffer: Buffer, first: int, last: int) -> tuple[tuple[int, int], ...]:
+    import numpy as np
+
+    return buffer.ranges(np.arange(first, last + 1))
+
+
+def _endings(buffer: Buffer, last: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    ending = np.full(len(last), "open", dtype=object)
+    ring = buffer.fill is not None and buffer.fill.full and buffer.side is not None and buffer.side.length is not None
+    if ring and not buffer.time_last and buffer.permutation is None and not buffer.profile:
+        ending[last >= buffer.n - buffer.stride] = "seam"
+    for name in ("done", "truncated", "terminated"):  # the last one that is set says most
+        for key in buffer.end_keys:
+            if key[-1] == name or key == buffer.options.keys.get(name):
+                ending[flags_at(buffer, key, last)] = name
+    return ending
+
+
+def _cut(buffer: Buffer, first: NDArray[Any]) -> NDArray[Any]:
+    """Which episodes are the oldest of a ring that wrapped and lack their first steps."""
+    import numpy as np
+
+    oldest = first < buffer.stride
+    if buffer.fill is None or buffer.fill.seam is None or buffer.time_last or not len(first):
+        return np.zeros(len(first), bool)
+    if buffer.step_key is None:
+        return oldest
+    started: NDArray[Any] = buffer.take(buffer.step_key, first).reshape(len(first), -1)[:, 0] > 0
+    both: NDArray[Any] = oldest & started
+    return both
+
+
+def _bad_counts(chunk: Chunk, key: Key) -> tuple[NDArray[Any], NDArray[Any]]:
+    import numpy as np
+
+    bad = ~np.isfinite(chunk.flat(key))
+    positions = chunk.positions(bad.any(axis=1))
+    return positions, bad[positions - chunk.start].sum(axis=1)
+
+
+def _nan_counts(buffer: Buffer, first: NDArray[Any], last: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    counts = np.zeros(len(first), np.int64)
+    number = _episode_numbers(buffer, first, last)
+    for key, column in buffer.columns.items():
+        if not col.is_float(column) or buffer.is_heavy(key):
+            continue
+        for positions, bad in buffer.map(_bad_counts, key, arguments=(key,)):
+            if len(positions):
+                index = number(int(positions[0]), int(positions[-1]) + 1)[positions - positions[0]]
+                np.add.at(counts, index[index >= 0], bad[index >= 0])
+    return counts
+
+
+def _disagreements(buffer: Buffer, first: NDArray[Any], last: NDArray[Any]) -> list[str]:
+    import numpy as np
+
+    if not buffer.end_keys or not len(first):
+        return [""] * len(first)
+    ended = np.zeros(len(last), bool)
+    for key in buffer.end_keys:
+        ended |= flags_at(buffer, key, last)
+    followed = ~_is_lane_end(buffer, last)
+    texts = [[] if e or not f else ["no end flag"] for e, f in zip(ended.tolist(), followed.tolist(), strict=True)]
+    behind = last[followed & ended] + buffer.stride
+    at = np.flatnonzero(followed & ended)
+    if buffer.id_key is not None and len(at):
+        same = (
+            buffer.take(buffer.id_key, last[at]).reshape(len(at), -1)[:, 0]
+            == buffer.take(buffer.id_key, behind).reshape(len(at), -1)[:, 0]
+        )
+        for index in at[same]:
+            texts[int(index)].append("id goes on")
+    if buffer.step_key is not None:
+        steps = buffer.take(buffer.step_key, first).reshape(len(first), -1)[:, 0].astype(np.int64)
+        rise = buffer.take(buffer.step_key, last).reshape(len(last), -1)[:, 0].astype(np.int64) - steps
+        lengths = (last - first) // buffer.stride
+        for index in np.flatnonzero(rise != lengths):
+            texts[int(index)].append(f"step count rises by {int(rise[index])} in {int(lengths[index])} steps")
+        if len(at):
+            goes_on = buffer.take(buffer.step_key, behind).reshape(len(at), -1)[:, 0] > 0
+            for index in at[goes_on]:
+                texts[int(index)].append("step count goes on")
+    return ["; ".join(text) for text in texts]
+
+
+def _is_lane_end(buffer: Buffer, positions: NDArray[Any]) -> NDArray[Any]:
+    """Positions behind which the data ends, so that a missing end flag means nothing."""
+    found = positions + buffer.stride >= buffer.n
+    if buffer.time_last:
+        found = found | ((buffer.elements(positions) + 1) % buffer.shape[-1] == 0)
+    if buffer.valid is not None:
+        inside = positions[~found] + buffer.stride
+        found[~found] = ~buffer.valid[inside]
+    if buffer.permutation is not None:  # an open trajectory is followed by another one in the sorted order
+        found = found | True
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
