@@ -114,6 +114,7 @@ CODES: dict[str, str] = {
     "constant_feature": "a feature never changes",
     "train_test_leak": "rows of one buffer are contained in the other",
     "schema": "two saves differ in keys, dtypes or shapes",
+    "differs": "two saves hold different values",
     "side_file": "a side file of torchrl is damaged",
     "not_checked": "a check could not be made, or only on a sample",
 }

@@ -66,6 +66,8 @@ class Report:
     """What is worth knowing beside the findings: pairs of name and value, in reading order."""
     checks: tuple[str, ...] = ()
     """Names of the checks that ran, in the order in which they ran."""
+    verdict: tuple[str, str] = ("sound", "not sound")
+    """What `ok` and the opposite are called."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "problems", tuple(sorted(set(self.problems), key=_rank)))
@@ -148,9 +150,9 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def summary(self) -> str:
-        """One line: ``"sound"``, or how many errors, warnings and notes there are."""
+        """One line: ``"sound"`` or not, and how many errors, warnings and notes there are."""
         parts = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in self.counts.items() if n]
-        return ("sound" if self.ok else "not sound") + (": " + ", ".join(parts) if parts else "")
+        return self.verdict[0 if self.ok else 1] + (": " + ", ".join(parts) if parts else "")
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.summary()}"]
