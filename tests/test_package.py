@@ -75,14 +75,14 @@ def test_commands_of_the_documentation_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in ("README.md", "CONTRIBUTING.md"):
         text = (ROOT / document).read_text()
-        used = set(re.findall(r"^ *make ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`make ([a-z]+)`", text))
+        used = set(re.findall(r"^    make ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`make ([a-z]+)`", text))
         assert used, document
         assert used <= targets, document
 
 
 def test_verbs_of_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text()
-    used = set(re.findall(r"^ *tdview ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`tdview ([a-z]+)", text))
+    used = set(re.findall(r"^    tdview ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`tdview ([a-z]+)", text))
     shown = subprocess.run(
         [sys.executable, "-m", "tdview", "--help"], check=True, capture_output=True, text=True
     ).stdout

@@ -19,6 +19,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "diff", _diff, "compare two saves: keys, dtypes, shapes and values; 1 if they differ")
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B")
+    parser.add_argument("--align", choices=("row", "episode"), default="row", help="what is compared with what")
 
     parser = add_verb(verbs, "episodes", _episodes, "list the episodes of a replay buffer, oldest first")
     parser.add_argument("path", metavar="PATH")
@@ -39,20 +40,20 @@ def add_verbs(verbs: Verbs) -> None:
 def _diff(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("diff") as shown:
-        found = tdview.diff(args.a, args.b, progress=shown)
+    with progress("diff") as ticking:
+        report = tdview.diff(args.a, args.b, align=args.align, progress=ticking)
     if args.json:
-        say_json(found.to_dict())
+        say_json(report.to_dict())
     else:
-        say(found)
-    return 0 if found.equal else 1
+        say(report)
+    return 0 if report.ok else 1
 
 
 def _episodes(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("episodes") as shown:
-        frame = tdview.episodes(args.path, progress=shown)
+    with progress("episodes") as ticking:
+        frame = tdview.episodes(args.path, progress=ticking)
     if args.json:
         say_json(frame.to_dict(orient="records"))
     else:
@@ -64,8 +65,8 @@ def _drop(args: argparse.Namespace) -> int:
     import tdview
 
     chosen: dict[str, Any] = {"rows": args.rows} if args.rows is not None else {"episodes": _numbers(args.episodes)}
-    with progress("drop") as shown:
-        plan = tdview.drop(args.path, **chosen, out=args.out, dry_run=args.dry_run, progress=shown)
+    with progress("drop") as ticking:
+        plan = tdview.drop(args.path, **chosen, out=args.out, dry_run=args.dry_run, progress=ticking)
     if args.json:
         say_json(plan.to_dict())
     else:

@@ -223,8 +223,8 @@ def _stats(args: argparse.Namespace) -> int:
     import tdview
 
     node = _open(args)
-    with progress("stats") as shown:
-        report = tdview.stats(node, progress=shown)
+    with progress("stats") as ticking:
+        report = tdview.stats(node, progress=ticking)
     if args.json:
         print(report.to_json())
     else:

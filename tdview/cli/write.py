@@ -55,32 +55,32 @@ def _pack(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {} if args.level is None else {"compresslevel": args.level}
     if args.compression != "stored":
         options["compression"] = args.compression
-    with progress("pack") as shown:
-        out = tdview.pack_memmap(args.path, args.out, existsok=args.replace, progress=shown, **options)
+    with progress("pack") as ticking:
+        out = tdview.pack_memmap(args.path, args.out, existsok=args.replace, progress=ticking, **options)
     return _done(args, out=str(out))
 
 
 def _unpack(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("unpack") as shown:
-        tdview.unpack_memmap(args.path, args.out, existsok=args.replace, progress=shown)
+    with progress("unpack") as ticking:
+        tdview.unpack_memmap(args.path, args.out, existsok=args.replace, progress=ticking)
     return _done(args, out=args.out)
 
 
 def _refresh(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("refresh") as shown:
-        changed = tdview.refresh_archive_checksums(args.path, progress=shown)
-    return _done(args, out=args.path, changed=changed)
+    with progress("refresh") as ticking:
+        tdview.refresh_archive_checksums(args.path, progress=ticking)
+    return _done(args, out=args.path)
 
 
 def _append(args: argparse.Namespace) -> int:
     import tdview
 
-    with progress("append") as shown:
-        tdview.append_memmap(args.path, tdview.load_memmap(args.rows), progress=shown)
+    with progress("append") as ticking:
+        tdview.append_memmap(args.path, tdview.load_memmap(args.rows), progress=ticking)
     return _done(args, out=args.path, batch_size=tdview.scan(args.path).batch_size)
 
 
