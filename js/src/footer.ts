@@ -66,7 +66,8 @@ export function createFooter(
     stale.hidden = refresh.hidden = !writable || !archive;
     setText(stale, state.stale ? `checksum of ${countText(state.stale, "entry", "entries")} is stale` : "");
     refresh.classList.toggle("tdv-primary", state.stale > 0);
-    unpack.hidden = pack.hidden = head.kind === "collection";
+    pack.hidden = head.kind === "collection";
+    unpack.hidden = !archive;
   }
 
   function write(text: string, severity: Severity): void {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,18 @@ from tdview.operations.edits import Box, Edit
 from tdview.storage.store import Mode
 from tdview.tree.html import to_html
 from tdview.tree.node import Node
-from tdview.tree.scan import open_root
-from tdview.widgets import edit_ops, pages, pictures, stats_ops, tree_ops
+from tdview.tree.scan import scan
+from tdview.widgets import actions, edit_ops, pages, pictures, reports, stats_ops, tree_ops
 from tdview.widgets.edit_ops import EditSession
 from tdview.widgets.messages import Reply, wire_text
 from tdview.widgets.router import Call, Router
-from tdview.widgets.snapshot import EAGER_NODES, count_leaves, head_of, one_line, save_name
+from tdview.widgets.snapshot import EAGER_NODES, Count, count_leaves, head_of, one_line, save_name
 from tdview.widgets.tree_ops import node_of
 
 __all__ = ["Browser", "open"]
 
 _STATIC = Path(__file__).parent / "static"
-_MODULES = (tree_ops, pages, pictures, stats_ops, edit_ops)
+_MODULES = (tree_ops, pages, pictures, stats_ops, edit_ops, actions, reports)
 
 
 def _asset(name: str) -> Path:
@@ -92,7 +92,7 @@ class Browser(anywidget.AnyWidget):
         if unknown:
             names = ", ".join(repr(name) for name in unknown)
             raise TypeError(f"Browser() got an unexpected keyword: {names}; it takes path, mode and journal")
-        self._root = open_root(path, mode)
+        self._root = scan(path, mode)
         self._mode: Mode = mode
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation = 0
@@ -125,6 +125,11 @@ class Browser(anywidget.AnyWidget):
         """File or directory name of the save."""
         return save_name(self._root)
 
+    @property
+    def counted(self) -> Count:
+        """Leaves and bytes of the save, as far as they were counted."""
+        return self._count
+
     def select(self, path: str | Sequence[str] | None) -> Node | None:
         """Selects a node in all views, opening the levels above it, and returns it.
 
@@ -150,7 +155,7 @@ class Browser(anywidget.AnyWidget):
     def _reload(self) -> dict[str, Any]:
         store = self._root.store
         store.refresh()
-        self._root = open_root(store.location, self._mode)
+        self._root = scan(store.location, self._mode)
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation += 1
         self.editing.reload()
@@ -211,6 +216,72 @@ class Browser(anywidget.AnyWidget):
     def update_edits(self) -> None:
         """Tells the views what can be undone, and what is stale."""
         self._edits = self.editing.state()
+
+    # -- handing on -------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        rows: Any,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        existsok: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Appends rows: in place to a directory, into the new archive `path` where the save is an archive.
+
+        A directory is read again afterwards, so the views show the new rows. What an interrupted append leaves
+        behind is ended by `tdview.recover_append`.
+
+        Args:
+            rows: what `tdview.append_memmap` takes: a tensordict of tdview or of tensordict.
+            path: the new archive; not for a directory.
+            existsok: whether an archive at `path` is replaced.
+            progress: called between blocks; whatever it raises stops the work and leaves nothing behind.
+
+        Returns:
+            Where the rows are now.
+
+        Raises:
+            ReadOnlyError: the save is a directory, and the browser is read-only.
+            ArgumentError: `path` is missing or too much.
+            AlreadyExistsError: there is a file at `path`.
+        """
+        target = actions.append_rows(self._root, rows, path=path, existsok=existsok, progress=progress)
+        if path is None:
+            self.reload()
+        return target
+
+    def pack(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        compression: str | None = None,
+        existsok: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Packs the save into the archive `path`; an archive is packed again. The save is not changed.
+
+        Args:
+            path: the new archive.
+            compression: None or ``"deflate"``, ``"bzip2"``, ``"lzma"``; compressed payloads cannot be edited in place.
+            existsok: whether an archive at `path` is replaced.
+            progress: called between blocks; whatever it raises stops the work and leaves nothing behind.
+        """
+        return actions.pack(self._root, path, compression=compression, existsok=existsok, progress=progress)
+
+    def unpack(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        existsok: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Unpacks the archive into the directory `path`. The archive is not changed.
+
+        Raises:
+            NotSupportedError: the save is a directory already.
+        """
+        return actions.unpack(self._root, path, existsok=existsok, progress=progress)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
