@@ -1,0 +1,216 @@
+/**
+ * This module knows the Stats tab: statistics of a leaf in full, of a level as a table, with progress and a way to stop.
+ * It does not know how they are computed.
+ */
+import type { Context, Selection, View } from "./context";
+import { button, h, setText } from "./dom";
+import type { Path } from "./protocol";
+import { createTask } from "./task";
+import { dtypeText, pyNode, shapeText } from "./text";
+
+type Number_ = number | string | null;
+type LeafStats = {
+  key: Path;
+  dtype: string;
+  shape: readonly number[];
+  count: number;
+  nan: number;
+  inf: number;
+  min: Number_;
+  max: Number_;
+  mean: Number_;
+  std: Number_;
+  quantiles: readonly (readonly [number, Number_])[];
+  distinct: number | null;
+  histogram: { edges: readonly number[]; counts: readonly number[] } | null;
+  sampled: number;
+  note: string;
+  problem: string;
+};
+type StatsReply = { leaves: readonly LeafStats[]; hidden: number };
+
+/** Above this a level is only read when the user asks: it may take a while. */
+const AT_ONCE_BYTES = 1 << 30;
+
+export function createStats(ctx: Context): View {
+  let selection: Selection | null = null;
+  const task = createTask(ctx);
+  const content = h("div", { class: "tdv-stats-content" });
+  const start = button("Compute", () => void run());
+  const element = h("div", { class: "tdv-stats" }, start, task.element, content);
+
+  async function run(): Promise<void> {
+    const asked = selection;
+    if (!asked) return;
+    start.hidden = true;
+    content.classList.add("tdv-old");
+    const reply = await task.run<StatsReply>("stats", { path: asked.path, bins: 48 }, "Reading values");
+    if (asked !== selection) return;
+    content.classList.remove("tdv-old");
+    if (!reply) {
+      start.hidden = false; // stopped or failed: the task says why
+      return;
+    }
+    draw(asked, reply);
+  }
+
+  function draw(asked: Selection, reply: StatsReply): void {
+    const only = reply.leaves[0];
+    if (asked.dtype && only) content.replaceChildren(...leafView(only));
+    else content.replaceChildren(levelTable(reply, asked.path.length));
+  }
+
+  function levelTable(reply: StatsReply, depth: number): HTMLElement {
+    const heads = ["key", "type", "elements", "NaN", "Inf", "min", "max", "mean", "std", "distinct", "histogram"];
+    const rows = reply.leaves.map((leaf) => {
+      const open = button(leaf.key.slice(depth).join("."), () => ctx.select(leaf.key, { tab: "Stats" }), {
+        class: "tdv-link",
+      });
+      const texts = [
+        whole(leaf.count),
+        whole(leaf.nan),
+        whole(leaf.inf),
+        short(leaf.min),
+        short(leaf.max),
+        short(leaf.mean),
+        short(leaf.std),
+        distinct(leaf),
+      ];
+      return h(
+        "tr",
+        { title: leaf.note },
+        h("th", { scope: "row" }, open),
+        h("td", { class: "tdv-dim" }, `${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}`),
+        ...(leaf.problem
+          ? [h("td", { class: "tdv-error", colspan: texts.length + 1 }, leaf.problem)]
+          : [
+              ...texts.map((text, i) =>
+                h(
+                  "td",
+                  { class: `tdv-number${i === 1 && leaf.nan ? " tdv-nan" : i === 2 && leaf.inf ? " tdv-inf" : ""}` },
+                  text,
+                ),
+              ),
+              h("td", {}, bars(leaf, 96, 18)),
+            ]),
+      );
+    });
+    const sampled = reply.leaves.some((leaf) => leaf.sampled < leaf.count);
+    const notes = [
+      reply.hidden ? `${reply.hidden} more leaves are not listed; tdview.stats gives all.` : "",
+      sampled
+        ? "Distinct and histogram of large leaves come from an even sample: a row's tooltip says of how much."
+        : "",
+    ];
+    return h(
+      "div",
+      { class: "tdv-scroll" },
+      h(
+        "table",
+        { class: "tdv-facts-table" },
+        h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
+        h("tbody", {}, ...rows),
+      ),
+      h("p", { class: "tdv-shown" }, notes.join(" ")),
+    );
+  }
+
+  return {
+    element,
+    show(next) {
+      selection = next;
+      content.replaceChildren();
+      task.stop();
+      if (!next) return;
+      const large = (next.nbytes ?? (next.path.length ? 0 : ctx.state.head.nbytes)) > AT_ONCE_BYTES;
+      start.hidden = !large;
+      if (!large) void run();
+    },
+    hide: () => task.stop(),
+    code: () =>
+      selection ? `import tdview\n\ntdview.stats(${pyNode(ctx.state.head.location, selection.path)})` : null,
+    destroy: () => task.stop(),
+  };
+}
+
+function leafView(leaf: LeafStats): HTMLElement[] {
+  if (leaf.problem) return [h("p", { class: "tdv-empty tdv-error" }, leaf.problem)];
+  const facts: (readonly [string, string, string])[] = [
+    ["elements", whole(leaf.count), ""],
+    ["NaN", whole(leaf.nan), leaf.nan ? "tdv-nan" : ""],
+    ["Inf", whole(leaf.inf), leaf.inf ? "tdv-inf" : ""],
+    ["distinct", distinct(leaf), ""],
+    ["min", text(leaf.min), ""],
+    ["max", text(leaf.max), ""],
+    ["mean", text(leaf.mean), ""],
+    ["std", text(leaf.std), ""],
+  ];
+  const list = (pairs: readonly (readonly [string, string, string])[]) =>
+    h(
+      "dl",
+      { class: "tdv-facts-list" },
+      ...pairs.flatMap(([name, value, kind]) => [h("dt", {}, name), h("dd", { class: kind }, value)]),
+    );
+  const quantiles = leaf.quantiles.map(
+    ([share, value]) => [`${Number((100 * share).toPrecision(4))} %`, text(value), ""] as const,
+  );
+  const { histogram } = leaf;
+  const caption = histogram
+    ? `${text(histogram.edges[0] ?? null)} … ${text(histogram.edges.at(-1) ?? null)}`
+    : "no finite numbers";
+  const note = h("p", { class: "tdv-shown" });
+  setText(note, leaf.note);
+  return [
+    h(
+      "div",
+      { class: "tdv-stats-leaf" },
+      list(facts),
+      quantiles.length ? list(quantiles) : null,
+      h("figure", { class: "tdv-histogram" }, bars(leaf, 420, 150), h("figcaption", {}, caption)),
+    ),
+    note,
+  ];
+}
+
+/** The histogram as bars that carry their counts as titles. */
+function bars(leaf: LeafStats, width: number, height: number): HTMLElement {
+  const counts = leaf.histogram?.counts ?? [];
+  const edges = leaf.histogram?.edges ?? [];
+  const top = Math.max(1, ...counts);
+  return h(
+    "div",
+    {
+      class: "tdv-bars",
+      style: `width:${width}px;height:${height}px`,
+      role: "img",
+      "aria-label": `Histogram of ${counts.length} bins`,
+    },
+    ...counts.map((count, i) =>
+      h("i", {
+        style: `height:${count ? Math.max(1, (height * count) / top) : 0}px`,
+        title: `${text(edges[i] ?? null)} … ${text(edges[i + 1] ?? null)}: ${whole(count)}`,
+      }),
+    ),
+  );
+}
+
+const whole = (count: number): string => count.toLocaleString("en");
+
+const distinct = (leaf: LeafStats): string =>
+  leaf.distinct === null ? "" : `${leaf.sampled < leaf.count ? "≥ " : ""}${whole(leaf.distinct)}`;
+
+/** Integers in full, others to nine digits. */
+function text(value: Number_): string {
+  if (value === null) return "–";
+  if (typeof value === "string" || Number.isInteger(value)) return String(value);
+  return String(Number(value.toPrecision(9)));
+}
+
+/** To six digits, for a table. */
+function short(value: Number_): string {
+  return typeof value === "number" && !Number.isInteger(value)
+    ? String(Number(value.toPrecision(6)))
+    : value === null
+      ? ""
+      : String(value);
+}
