@@ -28,7 +28,7 @@ from tdview.storage.entry_crc import recorded_crc, replace_crcs
 from tdview.storage.store import Store
 from tdview.tree.leaf import Leaf
 from tdview.tree.node import Node
-from tdview.tree.scan import scan
+from tdview.tree.scan import root_of, scan
 
 __all__ = ["LARGEST_EDIT", "Editor", "editor_of"]
 
@@ -313,6 +313,8 @@ class Editor:
             self._settle()
             raise
         self._end("done")
+        if isinstance(target, ValueTarget):
+            self.root = root_of(self._store)  # a tree keeps what it has read of a meta.json
 
     def _end(self, how: Any) -> None:
         pending = self._history.pending

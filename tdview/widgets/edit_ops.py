@@ -113,7 +113,9 @@ class EditSession:
     def _changed(self, edit: Edit | None) -> None:
         self._boxes = None
         self._browser.update_edits()
-        if edit is not None:
+        if edit is not None and edit.dtype is None:
+            self._browser.reload()  # the tree keeps what it has read of a meta.json
+        elif edit is not None:
             box = next(iter(edit.boxes()), ())
             self._browser.emit("changed", path=wire_path(edit.path), rows=list(box[0]) if box else None)
 
