@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { FlatTree, foundTree, PAGE } from "./flat-tree";
+import { FlatTree, foundTree, type Item, PAGE } from "./flat-tree";
 import type { Path, Row } from "./protocol";
 
-export function makeRow(key: string, children: number | null = null): Row {
+function makeRow(key: string, children: number | null = null): Row {
   return {
     key,
     kind: children === null ? "leaf" : "tensordict",
@@ -18,6 +18,12 @@ export function makeRow(key: string, children: number | null = null): Row {
     note: "",
     badges: [],
   };
+}
+
+function found(tree: FlatTree, path: Path): Item {
+  const item = tree.find(path);
+  if (!item) throw new Error(`there is no ${path.join(".")}`);
+  return item;
 }
 
 const rows = (count: number, prefix: string, children: number | null = null) =>
@@ -46,13 +52,22 @@ describe("FlatTree", () => {
     openLevel(tree, ["level0"]);
     openLevel(tree, ["level2"]);
     expect(names(tree)).toEqual([
-      "root", "level0", "leaf0", "leaf1", "leaf2", "level1", "level2", "leaf0", "leaf1", "leaf2",
-    ]); // biome-ignore format: one row a line says less
+      "root",
+      "level0",
+      "leaf0",
+      "leaf1",
+      "leaf2",
+      "level1",
+      "level2",
+      "leaf0",
+      "leaf1",
+      "leaf2",
+    ]);
     for (let i = 0; i < tree.size; i++) {
       const { parent, index } = tree.at(i);
       expect(tree.positionOf(parent, index)).toBe(i);
     }
-    tree.setOpen(tree.find(["level0"])!, false); // biome-ignore lint/style/noNonNullAssertion: just made
+    tree.setOpen(found(tree, ["level0"]), false);
     expect(names(tree)).toEqual(["root", "level0", "level1", "level2", "leaf0", "leaf1", "leaf2"]);
   });
 
@@ -85,7 +100,7 @@ describe("FlatTree", () => {
     openLevel(tree, ["level0"]);
     expect(tree.at(tree.active).item?.row.key).toBe("level1");
     tree.active = 3;
-    tree.setOpen(tree.find(["level0"])!, false); // biome-ignore lint/style/noNonNullAssertion: just made
+    tree.setOpen(found(tree, ["level0"]), false);
     expect(tree.at(tree.active).item?.row.key).toBe("level0");
   });
 
@@ -97,7 +112,7 @@ describe("FlatTree", () => {
       rows: [makeRow("a", -1), makeRow("b")],
     });
     tree.active = 2;
-    const item = tree.find(["a"])!; // biome-ignore lint/style/noNonNullAssertion: just made
+    const item = found(tree, ["a"]);
     tree.setOpen(item, true);
     expect(tree.isLoaded(item)).toBe(true);
     tree.setPage({ path: ["a"], start: 0, total: 4, rows: rows(4, "k") });
