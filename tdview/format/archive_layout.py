@@ -57,9 +57,9 @@ Stamp = tuple[int, int]
 """Time of a zip entry: DOS time and DOS date."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EntryHeader:
-    """What the headers of one zip entry say."""
+    """What the headers of one zip entry say; a writer fills in what it learns while the content passes."""
 
     name: str
     """Path inside the archive, ``/``-separated."""

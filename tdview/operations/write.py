@@ -6,7 +6,7 @@ It does not know tensors or containers; `operations.source` is what it asks of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,22 +14,21 @@ from pathlib import Path
 from tdview.errors import AlreadyExistsError, ArgumentError, EncodeError, NotDirectoryError, Problem, shown
 from tdview.format.archive_layout import entry_order, stamp
 from tdview.format.payload import META
+from tdview.operations.progress import Progress, Tally
 from tdview.operations.source import Block, SourceFile, SourceLevel
 from tdview.storage.archive_write import ArchiveWriter
 from tdview.storage.compress import check_level, method_of
 from tdview.storage.fileio import reserve, write_all
 from tdview.storage.leftovers import owned_files
 from tdview.storage.lock import writer_lock
+from tdview.storage.placing import check_places
 from tdview.storage.staging import Stage, new_file
 
-__all__ = ["Progress", "check_names", "worker_count", "write_archive", "write_directory"]
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all, between two blocks; what it raises stops the work."""
+__all__ = ["HEADERS_NBYTES", "check_names", "worker_count", "write_archive", "write_directory"]
 
 _ZEROS = memoryview(bytes(1 << 20))
 _NAME_LIMIT = 255
-_HEADERS = 256
+HEADERS_NBYTES = 256
 """About how many bytes the headers of a zip entry take."""
 
 
@@ -160,9 +159,9 @@ def _write_swapped(files: _Files, prefix: Path, existsok: bool) -> None:
 def _write_merged(files: _Files, prefix: Path, existsok: bool) -> None:
     target = Path(os.path.realpath(prefix))
     stale = set(owned_files(target))
-    _check_targets(files.level, target, stale, existsok)
-    kept = {path for path, file in files.walk() if _lies_at(file, target / path)}
     new = {path for path, _ in files.walk()} | {f"{path}/{META}" if path else META for path, _ in files.level.walk()}
+    check_places(target, new, stale, existsok=existsok)
+    kept = {path for path, file in files.walk() if _lies_at(file, target / path)}
     with Stage(target, target) as stage:
         try:
             files.write(str(stage.new), kept)
@@ -181,57 +180,13 @@ def _lies_at(file: SourceFile, path: Path) -> bool:
         return False
 
 
-def _check_targets(level: SourceLevel, target: Path, owned: set[str], existsok: bool) -> None:
-    """Looks at every place that the move will write to, so that it cannot fail halfway for such a reason."""
-    for path, nested in level.walk():
-        directory = target / path
-        try:
-            with os.scandir(directory) as found:
-                there = {entry.name: entry for entry in found}
-        except FileNotFoundError:
-            continue
-        for name in (META, *(file.name for file in nested.files)):
-            entry = there.get(name)
-            if entry is None:
-                continue
-            if entry.is_symlink():
-                raise _through_link(entry.path)
-            if not existsok:
-                message = f"{entry.path}: a file already exists there; pass existsok=True to replace it"
-                raise AlreadyExistsError(message)
-            if entry.is_dir() and not _goes_away(f"{path}/{name}" if path else name, target, owned):
-                raise EncodeError(f"{entry.path}: a file of the save must be written there, and there is a directory")
-        for name in (nested.name for nested in nested.levels):
-            entry = there.get(name)
-            if entry is not None and entry.is_symlink():
-                raise _through_link(entry.path)
-            if entry is not None and entry.is_file() and (f"{path}/{name}" if path else name) not in owned:
-                raise EncodeError(f"{entry.path}: a directory of the save must be made there, and there is a file")
-
-
-def _goes_away(directory: str, target: Path, owned: set[str]) -> bool:
-    """Whether a directory holds files of the old save only, so that it is gone before the new file comes."""
-    for place, _, names in os.walk(target / directory):
-        relative = os.path.relpath(place, target)
-        if any(f"{relative}/{name}" not in owned for name in names):
-            return False
-    return True
-
-
-def _through_link(path: str) -> EncodeError:
-    message = f"{path}: this is a symlink, and a save is not written through one; remove it"
-    return EncodeError(message, [Problem("link", message)])
-
-
 class _Files:
     """The files of a source, and how they are written into a directory that holds nothing at their places."""
 
     def __init__(self, level: SourceLevel, progress: Progress | None, num_threads: int) -> None:
         self.level = level
-        self._progress = progress
         self._num_threads = num_threads
-        self._total = sum(file.nbytes for _, nested in level.walk() for file in nested.files) if progress else 0
-        self._done = 0
+        self._tally = Tally(progress, _payload_nbytes(level) if progress else 0)
 
     def walk(self) -> Iterator[tuple[str, SourceFile]]:
         """Every file but ``meta.json`` with its path below the save."""
@@ -284,20 +239,17 @@ class _Files:
                 return
             reserve(fd, 0, file.nbytes)
             written = 0
-            for block in file.blocks():
+            for block in self._tally.count(file.blocks()):
                 write_all(fd, block)
                 written += block.nbytes if isinstance(block, memoryview) else len(block)
-                if self._progress is not None:
-                    self._tell(block.nbytes if isinstance(block, memoryview) else len(block))
         finally:
             os.close(fd)
         if written != file.nbytes:
             raise EncodeError(f"{goal}: expected {file.nbytes} bytes of content, got {written}")
 
-    def _tell(self, nbytes: int) -> None:
-        self._done += nbytes
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+
+def _payload_nbytes(level: SourceLevel) -> int:
+    return sum(file.nbytes for _, nested in level.walk() for file in nested.files)
 
 
 def _create(path: str) -> int:
@@ -364,21 +316,11 @@ def write_archive(
     check_names(level)
     method = method_of(compression)
     check_level(method, compresslevel)
-    total = sum(file.nbytes for _, nested in level.walk() for file in nested.files) if progress else 0
-    done = 0
-
-    def told(blocks: Iterator[Block]) -> Iterator[Block]:
-        nonlocal done
-        for block in blocks:
-            yield block
-            done += block.nbytes if isinstance(block, memoryview) else len(block)
-            if progress is not None:
-                progress(done, total)
-
+    tally = Tally(progress, _payload_nbytes(level) if progress else 0)
     workers = worker_count(num_threads)
     now = stamp(source_date_epoch=os.environ.get("SOURCE_DATE_EPOCH"))
     entries = list(_archive_entries(level, ""))
-    expected = sum(file.nbytes + _HEADERS for _, file in entries) if method == "stored" else 0
+    expected = sum(file.nbytes + HEADERS_NBYTES for _, file in entries) if method == "stored" else 0
     with (
         new_file(Path(path), existsok=existsok) as fd,
         ArchiveWriter(
@@ -386,8 +328,7 @@ def write_archive(
         ) as archive,
     ):
         for name, file in entries:
-            blocks = _content(file)
-            archive.add(name, file.nbytes, told(iter(blocks)) if progress else blocks)
+            archive.add(name, file.nbytes, tally.count(_content(file)))
         archive.finish()
 
 

@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from tdview.errors import EncodeError
@@ -150,7 +150,7 @@ class ArchiveWriter:
     # stored ---------------------------------------------------------------------------------------------------------
 
     def _store(self, entry: EntryHeader, blocks: Iterable[Block]) -> None:
-        entry = replace(entry, header_offset=self.nbytes)
+        entry.header_offset = self.nbytes
         header = bytearray(local_header(entry, self._stamp))
         self._emit(header)
         start, crc = self.nbytes, 0
@@ -163,7 +163,8 @@ class ArchiveWriter:
                 crc = crc32(block, crc)
                 self._emit(block)
         self._check_size(entry, self.nbytes - start)
-        self._close_entry(replace(entry, crc=crc), header)
+        entry.crc = crc
+        self._close_entry(entry, header)
 
     # compressed -----------------------------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class ArchiveWriter:
         while self._jobs and (self._queued > limit or limit == 0):
             job = self._jobs[0]
             if job.header is None:
-                job.entry = replace(job.entry, header_offset=self.nbytes, stored_nbytes=0)
+                job.entry.header_offset, job.entry.stored_nbytes = self.nbytes, 0
                 job.header = bytearray(local_header(job.entry, self._stamp))
                 self._emit(job.header)
             if job.parts:
@@ -205,9 +206,8 @@ class ArchiveWriter:
         data, crc, nbytes = part.result() if isinstance(part, Future) else part
         self._emit(data)
         self._queued -= nbytes
-        entry = job.entry
-        crc = combine(entry.crc, crc, nbytes)
-        job.entry = replace(entry, crc=crc, stored_nbytes=entry.stored_nbytes + len(data))
+        job.entry.crc = combine(job.entry.crc, crc, nbytes)
+        job.entry.stored_nbytes += len(data)
 
     # file -----------------------------------------------------------------------------------------------------------
 
