@@ -66,9 +66,7 @@ def pack(
     with tempfile.TemporaryDirectory(dir=_parent(target), prefix=".tdview-") as folder:
         unpacked = unpack_memmap(root.store.location, Path(folder) / "save", progress=_part(progress, 0, 2))
         level = unpacked / root.prefix if root.prefix else unpacked
-        return pack_memmap(
-            level, target, compression=compression, existsok=existsok, progress=_part(progress, 1, 2)
-        )
+        return pack_memmap(level, target, compression=compression, existsok=existsok, progress=_part(progress, 1, 2))
 
 
 def unpack(

@@ -2,8 +2,8 @@
 
 It does not know any check.
 
-Operations, all slow: ``verify`` and ``audit`` → ``{ok, problems, total, summary, episodes}``, ``episodes`` → ``{summary,
-episodes, total}``; an episode is ``{number, rows, length, return, end, cut}``.
+Operations, all slow: ``verify`` and ``audit`` → ``{ok, problems, total, summary, episodes}``, ``episodes`` →
+``{summary, episodes, total}``; an episode is ``{number, rows, length, return, end, cut}``.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def _summary(columns: dict[str, list[Any]]) -> str:
         mean = math.fsum(returns) / len(returns)
         spread = math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
         parts.append(f"return {mean:.4g} ± {spread:.2g}")
-    for ending in ("terminated", "truncated", "done", "open"):
-        if (of_kind := columns["ending"].count(ending)) > 0:
-            parts.append(f"{of_kind} {ending}")
-    seam = columns["ending"].count("seam") + sum(map(bool, columns["cut"]))
+    endings = columns["ending"]
+    parts += [f"{endings.count(end)} {end}" for end in ("terminated", "truncated", "done", "open") if end in endings]
+    seam = endings.count("seam") + sum(map(bool, columns["cut"]))
     return ", ".join([*parts, *([f"{seam} cut by the seam"] if seam else [])])

@@ -104,6 +104,14 @@ class View:
 
 
 @pytest.fixture
-def view_of() -> Callable[[Any], View]:
+def view_of() -> Iterator[Callable[[Any], View]]:
     """Makes a view of a browser."""
-    return View
+    views: list[View] = []
+
+    def make(browser: Any) -> View:
+        views.append(View(browser))
+        return views[-1]
+
+    yield make
+    for view in views:  # pytest keeps fixtures longer than the test: let go of the save
+        vars(view).clear()
