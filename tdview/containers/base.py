@@ -116,7 +116,7 @@ class TensorDictBase(Compared, Collection):
     def _level(self, key: str) -> TensorDictBase:
         """The nested tensordict `key`; of a tensorclass, the one that it wraps."""
         value = self._get(key)
-        return value if isinstance(value, TensorDictBase) else value._tensordict  # type: ignore[no-any-return]
+        return value if isinstance(value, TensorDictBase) else value._tensordict
 
     def _type(self, key: str) -> type:
         return type(self._get(key))
@@ -268,11 +268,10 @@ class TensorDictBase(Compared, Collection):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets an entry, or writes rows in place: ``td["a"] = tensor``, ``td[0] = other_td``."""
         if is_nested_key(index):
-            if self._locked and index in self and not isinstance(self._found(index), Tensor):
-                if not is_level(self._found(index)):
-                    self.set_(index, value)
-                    return
-            self.set(index, value)
+            if self._locked and _is_plain_value(self.get(index)):
+                self.set_(index, value)
+            else:
+                self.set(index, value)
             return
         self._set_rows(full_index(index, self.ndim), value)
 
@@ -284,9 +283,8 @@ class TensorDictBase(Compared, Collection):
                     entry[index] = value
             return
         other = value if isinstance(value, TensorDictBase | Mapping) else value._tensordict  # type: ignore[attr-defined]
-        missing = set(other.keys()) ^ set(self._keys())
-        if missing:
-            raise KeyMissingError(f"row assignment: both sides need the same keys, they differ in {shown(sorted(missing))}")
+        if differing := set(other.keys()) ^ set(self._keys()):
+            raise KeyMissingError(f"rows: both sides need the same keys, they differ in {shown(sorted(differing))}")
         for key in self._keys():
             entry = self._get(key)
             item = other.get(key)
@@ -456,7 +454,7 @@ class TensorDictBase(Compared, Collection):
         """A tensordict of `fn` of every tensor (and those of `others` under the same keys); values stay as they are."""
         out = self._empty()
         if batch_size is not None:
-            out.batch_size = batch_size  # type: ignore[misc]
+            out.batch_size = torch.Size(batch_size)  # type: ignore[misc]  # sound: `_empty` gives a TensorDict
         for key in self._keys():
             value = self._get(key)
             more = [other.get(key) for other in others]
@@ -547,8 +545,13 @@ def _pairs(other: Any) -> Iterator[tuple[Any, Any]]:
     raise TypeError(f"expected a tensordict or a mapping, got {type(other).__name__}")
 
 
+def _is_plain_value(value: Any) -> bool:
+    """Whether a value is non-tensor data."""
+    return isinstance(value, Collection) and value._is_value
+
+
 def _unwrapped(value: Any) -> Any:
     """A non-tensor value itself; anything else unchanged."""
-    return value._plain() if isinstance(value, Collection) and value._is_value else value
+    return value._plain() if _is_plain_value(value) else value
 
 

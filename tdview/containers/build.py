@@ -69,7 +69,7 @@ class Builder:
     """The class on which `load_memmap` was called."""
     pending: list[Pending] = field(default_factory=list)
     """Leaves that will have to be inflated."""
-    _dtypes: dict[str, tuple[torch.dtype, int]] = field(default_factory=dict)
+    _plans: dict[int, tuple[LeafEntry, torch.dtype, int]] = field(default_factory=dict)
 
     def container(self, node: Node, batch: torch.Size | None = None, device: torch.device | None = None) -> Collection:
         """The container of a node.
@@ -162,32 +162,39 @@ class Builder:
     # leaves
 
     def _leaf(self, node: Node, key: str, entry: LeafEntry) -> Pending:
+        plan = self._plans.get(id(entry))
+        if plan is None:
+            plan = self._plans[id(entry)] = self._plan(node, key, entry)
+        dtype, nbytes = plan[1], plan[2]
+        name = encode_key(key)
+        if name != key:
+            name = self._file_name(node, key)
+        place = f"{node.prefix}/{name}.memmap" if node.prefix else f"{name}.memmap"
+        store = node.store
+        if entry.is_nested:
+            return self._nested_leaf(node, key, entry, dtype, name)
+        if type(store) is DirectoryStore:
+            filename = f"{store._root}/{place}"
+            if nbytes:
+                self._check_file(node, key, entry, filename, nbytes)
+            return Pending(filename, dtype, entry.shape, self.mode)
+        leaf = PendingEntry(store, place, dtype, entry.shape, self.mode)
+        self._check_entry(node, key, entry, leaf, nbytes)
+        return leaf
+
+    def _plan(self, node: Node, key: str, entry: LeafEntry) -> tuple[LeafEntry, torch.dtype, int]:
+        """What the leaves of an entry share: its dtype and size. Keeps the entry, so that its id stays its own."""
         if entry.problem is not None:
             code, message = entry.problem
             raise DecodeError(message, [Problem(code, message, key=(*node.path, key))])
-        known = self._dtypes.get(entry.dtype)
-        if known is None:
-            known = self._dtypes[entry.dtype] = self._dtype(node, key, entry.dtype)
-        dtype, itemsize = known
+        dtype, itemsize = self._dtype(node, key, entry.dtype)
+        return entry, dtype, math.prod(entry.shape) * itemsize
+
+    def _file_name(self, node: Node, key: str) -> str:
+        """The first of the names under which a leaf may lie that exists."""
         names = self._names(key)
-        name = names[0]
-        if len(names) > 1:
-            there = (n for n in names if node.store.info(node.file(payload_file(n))) is not None)
-            name = next(there, name)
-        place = node.file(payload_file(name))
-        shape = entry.shape
-        if entry.is_nested:
-            return self._nested_leaf(node, key, entry, dtype, name)
-        store = node.store
-        if type(store) is DirectoryStore:
-            filename = f"{store._root}/{place}"
-            nbytes = math.prod(shape) * itemsize
-            if nbytes:
-                self._check_file(node, key, entry, filename, nbytes)
-            return Pending(filename, dtype, shape, self.mode)
-        leaf = PendingEntry(store, place, dtype, shape, self.mode)
-        self._check_entry(node, key, entry, place, math.prod(shape) * itemsize, leaf)
-        return leaf
+        there = (name for name in names if node.store.info(node.file(payload_file(name))) is not None)
+        return next(there, names[0])
 
     def _dtype(self, node: Node, key: str, name: str) -> tuple[torch.dtype, int]:
         row = DTYPES[name]
@@ -219,24 +226,27 @@ class Builder:
         if self.mode == "r+" and not os.access(filename, os.W_OK):
             raise ReadOnlyError(f"{filename}: the file may not be written; load it with mode=None or 'r'")
 
-    def _check_entry(
-        self, node: Node, key: str, entry: LeafEntry, place: str, nbytes: int, leaf: PendingEntry
-    ) -> None:
-        found = node.store.entry(place) if isinstance(node.store, ArchiveStore) else node.store.info(place)
+    def _check_entry(self, node: Node, key: str, entry: LeafEntry, leaf: PendingEntry, nbytes: int) -> None:
+        store, place = leaf.store, leaf.filename
+        if isinstance(store, ArchiveStore):
+            found = store.directory.sizes(place)
+        else:
+            info = store.info(place)
+            found = None if info is None else (0, 0, info.nbytes)
         if found is None:
             if not nbytes:
                 return
-            what = f"{node.store.location}: zip entry {shown(place)} is missing; it needs {nbytes} bytes"
+            what = f"{store.location}: zip entry {shown(place)} is missing; it needs {nbytes} bytes"
             raise MissingFileError(what, [Problem("missing_file", what, key=(*node.path, key))])
-        if found.encrypted:
+        flags, method, size = found
+        if size != nbytes:  # nothing appends to an archive: another size is damage, too long or too short
+            _fail_size(node, key, entry, size, nbytes)
+        if flags & 1:
             _fail(node, key, "encrypted", f"zip entry {shown(place)} is encrypted, so it cannot be read")
-        if found.nbytes != nbytes:  # nothing appends to an archive: another size is damage, too long or too short
-            _fail_size(node, key, entry, found.nbytes, nbytes)
-        stored = found.method == 0 if isinstance(node.store, ArchiveStore) else True  # type: ignore[union-attr]
-        if not stored:
+        if method != 0:
             if self.mode == "r+":
                 raise NotSupportedError(
-                    f"{node.store.location}: zip entry {shown(place)} is compressed, so a write in place cannot reach"
+                    f"{store.location}: zip entry {shown(place)} is compressed, so a write in place cannot reach"
                     " the file; pack it uncompressed, or load it with mode=None or 'r'"
                 )
             self.pending.append(leaf)
@@ -249,8 +259,9 @@ class Builder:
         _raise_level(node)
         members = [self.container(child) for child in node.children()]
         dim, name = node.stack_dim, node.meta.fields.get("stack_dim_name") if node.meta is not None else None
+        name = name if isinstance(name, str) else None
         try:
-            out = LazyStackedTensorDict(*members, stack_dim=dim or 0, stack_dim_name=name if isinstance(name, str) else None)
+            out = LazyStackedTensorDict(*members, stack_dim=dim or 0, stack_dim_name=name)
         except (ArgumentError, IndexError) as error:
             _fail(node, "", "batch_size", str(error))
         out._prefix = self._place(node)
@@ -283,7 +294,7 @@ class Builder:
         if "other.pickle" not in node.store.listing(node.prefix).files:
             return {}
         if not self.allow_pickle:
-            return {key: value for key, value in pickled_fields(node).items() if isinstance(key, str)}
+            return pickled_fields(node)
         loaded = self._unpickled(node, "other.pickle")
         return loaded if isinstance(loaded, dict) else {}
 
@@ -305,7 +316,7 @@ class Builder:
         if self._runs("other.pickle", fields, files):
             loaded = self._unpickled(node, "other.pickle")
             pickled = loaded if isinstance(loaded, dict) else {}
-        data = pickled["data"] if "data" in pickled else node.value
+        data = pickled["data"] if "data" in pickled else node.value  # noqa: SIM401  the value may be refused
         metadata = fields["_metadata"] if "_metadata" in fields else pickled.get("_metadata")
         out = NonTensorData(data, batch_size=batch, metadata=metadata)
         parts = node.meta.class_parts

@@ -341,5 +341,6 @@ class Collection:
 
 
 _TORCH_METHODS = frozenset(
-    ["unbind", "split", "chunk", "permute", "transpose", "unsqueeze", "squeeze", "reshape", "flatten", "clone", "all", "any", "numel"]
-)
+    ("unbind", "split", "chunk", "permute", "transpose", "unsqueeze", "squeeze", "reshape", "flatten", "clone", "all",
+     "any", "numel")
+)  # fmt: skip

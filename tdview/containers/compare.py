@@ -57,7 +57,7 @@ class Compared:
         other = inner if inner is not None else other
         by_key = isinstance(other, Mapping) or hasattr(other, "_keys")
         if by_key and (differing := set(self._keys()) ^ set(other.keys())):
-            raise KeyMissingError(f"comparison: both sides need the same keys, they differ in {shown(sorted(differing))}")
+            raise KeyMissingError(f"both sides need the same keys, they differ in {shown(sorted(differing))}")
         for key in self._keys():
             out._set(key, compared(self._get(key), other.get(key) if by_key else other, how))
         return out

@@ -142,7 +142,7 @@ def _back(value: Any, package: Any) -> Any:
         inner = _back(value._tensordict, package)
         module, _, name = (value._saved_type or str(type(value)))[8:-2].rpartition(".")
         kind = getattr(sys.modules.get(module), name, None)
-        return kind.from_tensordict(inner) if package.is_tensorclass(kind) else inner
+        return kind.from_tensordict(inner) if kind is not None and package.is_tensorclass(kind) else inner
     if isinstance(value, _View):
         value = dense_of(value)
     entries = {}

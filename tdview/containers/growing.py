@@ -129,8 +129,8 @@ def _added(
         return _added(value._level(key[0]), key[1:], leaf, origin, robust_key, holes=holes, existsok=existsok)
     check_batch(leaf, key[-1], value.batch_size)
     check_savable(leaf, key[-1])
-    for part in key[:-1]:
-        value = _new_level(value, part, options)
+    for level in key[:-1]:
+        value = _new_level(value, level, options)
     return _write_leaf(value, key[-1], leaf, origin, options, holes, existsok)
 
 

@@ -252,7 +252,7 @@ class LazyStackedTensorDict(Savable, TensorDictBase):
         return self._handed_on(out)
 
     def _place_of_stack_dim(self, index: tuple[Any, ...]) -> int | None:
-        """Where in an index the stack dimension is addressed by an item of its own; None where it is not that simple."""
+        """Where an index addresses the stack dimension by an item of its own; None where it is not that simple."""
         place, tensors = 0, 0
         found = None
         for at, item in enumerate(index):
@@ -302,7 +302,7 @@ class LazyStackedTensorDict(Savable, TensorDictBase):
             return None
         for dim in range(owners.ndim):
             parts = owners.unbind(dim)
-            if all(len(part.unique()) == 1 for part in parts):
+            if all(bool((part == part.reshape(-1)[0]).all()) for part in parts):
                 found = [int(part.reshape(-1)[0]) for part in parts]
                 return dim, list(zip(found, places.unbind(dim), strict=True))
         return None
@@ -321,7 +321,7 @@ class LazyStackedTensorDict(Savable, TensorDictBase):
         """
         keys = {tuple(sorted(member._keys())) for member in self._members}
         if len(keys) > 1:
-            raise NotSupportedError("the members of the lazy stack have different keys, so there is no dense tensordict")
+            raise NotSupportedError("the members of the stack have different keys, so there is no dense tensordict")
         out = self._empty()
         for key in self._keys():
             value = self._get(key)

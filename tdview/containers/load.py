@@ -5,8 +5,11 @@ It does not know the nodes of a save one by one; `build` makes a container of ea
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -92,8 +95,9 @@ def load_memmap(
     target = torch.device(device) if device is not None else None
     parts = _parts_of(subpath)
     builder = Builder(mode, robust_key is not False, allow_pickle is True, caller)
-    node = _below(scan(prefix, "r+" if mode == "r+" and not os.path.isdir(prefix) else "r"), parts, subpath)
-    value = builder.container(node)
+    with _no_collection():
+        node = _below(scan(prefix, "r+" if mode == "r+" and not os.path.isdir(prefix) else "r"), parts, subpath)
+        value = builder.container(node)
     if num_threads > 1 and builder.pending:
         _inflate(value, num_threads)
     if out is not None:
@@ -101,6 +105,18 @@ def load_memmap(
     if target is None or target.type == "cpu":
         return value
     return value.to(target, non_blocking=non_blocking) if target.type != "meta" else _on_meta(value)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Puts off the garbage collector: it would walk all of torch's objects again and again while leaves are made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 load = load_memmap

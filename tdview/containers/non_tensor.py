@@ -71,6 +71,10 @@ class NonTensorBase(Savable, Collection):
         """The values as an object array of the batch size."""
         raise NotImplementedError
 
+    def _with_batch(self, batch: torch.Size) -> Any:
+        """The same values in a tensordict of another batch size."""
+        raise NotImplementedError
+
     def _with_rows(self, index: Any, value: Any) -> NonTensorBase:
         """The same values, those at `index` replaced by `value`; non-tensor data becomes a stack if they differ."""
         values = self._array().copy()

@@ -95,4 +95,4 @@ def _octets(tensor: Tensor) -> memoryview:
     size = tensor.dtype.itemsize
     octets = torch.empty(0, dtype=torch.uint8)
     octets.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (tensor.numel() * size,), (1,))
-    return memoryview(octets.numpy()).cast("B")
+    return memoryview(octets.numpy()).cast("B")  # type: ignore[arg-type]  # sound: an array is a buffer

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tdview.containers.memory import MapMode, opened
 from tdview.errors import NotSupportedError, shown
+from tdview.storage.mapping import Access
 from tdview.storage.store import Store
 
 __all__ = ["Pending", "PendingEntry", "PendingNested", "PendingNestedEntry", "nested_of"]
@@ -87,7 +88,7 @@ class PendingEntry(Pending):
         nbytes = count * self.dtype.itemsize
         if nbytes == 0:
             return torch.empty(0, dtype=self.dtype)
-        access = "write" if self.mode == "r+" else "copy"
+        access: Access = "write" if self.mode == "r+" else "copy"
         buffer = self.store.view(self.filename, nbytes, access)
         octets = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
         if octets.data_ptr() % self.dtype.itemsize:

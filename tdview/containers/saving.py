@@ -26,7 +26,7 @@ from tdview.errors import ArgumentError, NotSupportedError
 from tdview.format.payload import payload_file, shape_file
 from tdview.operations.write import write_archive, write_directory
 
-__all__ = ["TensorDictFuture", "adopt", "is_archive_path", "mapped_copy", "memmap", "memmap_", "memmap_like", "rewrite_value"]
+__all__ = ["TensorDictFuture", "memmap", "memmap_", "memmap_like", "rewrite_value"]
 
 
 class TensorDictFuture:

@@ -40,7 +40,7 @@ from tdview.operations.source import SourceFile, SourceLevel
 __all__ = ["Options", "dense_of", "source_level", "value_level"]
 
 _MAX_DEPTH = 90
-_TYPE_VALUES = {dict: "dict", OrderedDict: "OrderedDict", list: "list", tuple: "tuple"}
+_TYPE_VALUES: dict[Any, str] = {dict: "dict", OrderedDict: "OrderedDict", list: "list", tuple: "tuple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,8 @@ def _joined(items: list[Any], dim: int) -> Any:
         keys = _shared_keys(items)
         batch = list(items[0].batch_size)
         if any([s for d, s in enumerate(i.batch_size) if d != dim] != batch[:dim] + batch[dim + 1 :] for i in items):
-            raise ArgumentError(f"cat: batch sizes differ outside dimension {dim}: {[list(i.batch_size) for i in items]}")
+            sizes = [list(item.batch_size) for item in items]
+            raise ArgumentError(f"cat: the batch sizes differ outside dimension {dim}: {shown(sizes, 200)}")
         batch[dim] = sum(item.batch_size[dim] for item in items)
         entries = {key: _joined([item._get(key) for item in items], dim) for key in keys}
         return TensorDict._made(entries, torch.Size(batch), items[0].device, list(items[0].names))

@@ -6,6 +6,7 @@ It does not know how one is saved; `load` asks it for the class of a name.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -51,17 +52,16 @@ class TensorClass(Savable, Collection):
         (torch.Size([2]), 'p')
     """
 
-    _fields: ClassVar[dict[str, Any]] = {}
+    _fields: ClassVar[dict[str, dataclasses.Field[Any]]] = {}
     _tensordict: Any
     _saved_type: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         fields = dict(cls._fields)
-        annotations = dict(cls.__dict__.get("__annotations__", {}))
-        for name, annotation in annotations.items():
+        for name, annotation in inspect.get_annotations(cls).items():
             if not str(annotation).startswith(("ClassVar", "typing.ClassVar")):
-                fields[name] = _Field(annotation, cls.__dict__.get(name, _MISSING))
+                fields[name] = _field(name, annotation, cls.__dict__.get(name, _MISSING))
                 if name in cls.__dict__:
                     delattr(cls, name)
         cls._fields = fields
@@ -74,17 +74,20 @@ class TensorClass(Savable, Collection):
         if twice := set(given) & set(kwargs):
             raise TypeError(f"{type(self).__name__} got fields twice: {sorted(twice)}")
         if unknown := set(kwargs) - set(self._fields):
-            raise TypeError(f"{type(self).__name__} has no fields {sorted(unknown)}; its fields are {list(self._fields)}")
+            raise TypeError(f"{type(self).__name__} has no fields {sorted(unknown)}, only {list(self._fields)}")
         given |= kwargs
         object.__setattr__(self, "_tensordict", TensorDict(batch_size=batch_size, device=device, names=names))
         missing = []
         for name, field in self._fields.items():
             if name in given:
                 self._store(name, given[name])
-            elif field.default is _MISSING:
-                missing.append(name)
+            elif field.default_factory is not _MISSING:
+                make: Any = field.default_factory
+                self._store(name, make())
+            elif field.default is not _MISSING:
+                self._store(name, field.default)
             else:
-                self._store(name, field.value())
+                missing.append(name)
         if missing:
             raise TypeError(f"{type(self).__name__} needs the fields {missing}")
         if (after := getattr(self, "__post_init__", None)) is not None:
@@ -97,7 +100,7 @@ class TensorClass(Savable, Collection):
             if name in self._tensordict:
                 self._tensordict.del_(name)
             return
-        annotation = self._fields[name].annotation if name in self._fields else None
+        annotation = self._fields[name].type if name in self._fields else None
         self._tensordict.set(name, _as_field(value, annotation, self._tensordict.batch_size))
 
     def __getattr__(self, name: str) -> Any:
@@ -105,10 +108,9 @@ class TensorClass(Savable, Collection):
             raise AttributeError(name)
         inner = self._tensordict
         if name in self._field_names():
-            return inner[name] if name in inner else None
+            return inner[name] if name in inner else None  # noqa: SIM401  get() does not unwrap values
         if name.startswith("_") or not hasattr(TensorDict, name):
-            known = sorted(self._field_names())
-            raise AttributeError(f"{type(self).__name__} has no field {shown(name)}; its fields are {shown(known, 200)}")
+            raise AttributeError(self._no_field(name))
         method = getattr(inner, name)
         return self._wrapping(method) if callable(method) else method
 
@@ -130,22 +132,25 @@ class TensorClass(Savable, Collection):
         elif name in self._field_names():
             self._store(name, value)
         else:
-            known = sorted(self._field_names())
-            raise AttributeError(f"{type(self).__name__} has no field {shown(name)}; its fields are {shown(known, 200)}")
+            raise AttributeError(self._no_field(name))
 
     def _field_names(self) -> list[str]:
         return list(self._fields)
 
+    def _no_field(self, name: str) -> str:
+        known = shown(sorted(self._field_names()), 200)
+        return f"{type(self).__name__} has no field {shown(name)}; its fields are {known}"
+
     @classmethod
-    def fields(cls) -> tuple[str, ...]:
-        """Names of the fields, in order."""
-        return tuple(cls._fields)
+    def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
+        """The fields with their types and defaults, in order, as `dataclasses.fields` gives them."""
+        return tuple(cls._fields.values())
 
     @classmethod
     def from_tensordict(cls, tensordict: Any) -> Self:
         """An instance that wraps a tensordict; its keys are fields."""
-        if unknown := [key for key in tensordict.keys() if key not in cls._fields]:
-            raise ArgumentError(f"{cls.__name__} has no fields {shown(unknown, 200)}; its fields are {list(cls._fields)}")
+        if unknown := sorted(set(tensordict.keys()) - set(cls._fields)):
+            raise ArgumentError(f"{cls.__name__} has no fields {shown(unknown, 200)}, only {list(cls._fields)}")
         return cls._wrap(tensordict)
 
     @classmethod
@@ -273,18 +278,14 @@ class TensorClass(Savable, Collection):
 _MISSING: Any = dataclasses.MISSING
 
 
-class _Field:
-    """Annotation and default of a field."""
-
-    def __init__(self, annotation: Any, default: Any) -> None:
-        self.annotation, self.default = annotation, default
-
-    def value(self) -> Any:
-        """The default, made anew where it is a factory."""
-        if isinstance(self.default, dataclasses.Field):
-            made = self.default.default_factory
-            return made() if made is not _MISSING else self.default.default
-        return self.default
+def _field(name: str, annotation: Any, default: Any) -> dataclasses.Field[Any]:
+    """A field as the dataclasses module describes one."""
+    if isinstance(default, dataclasses.Field):
+        made = default
+    else:
+        made = dataclasses.field() if default is _MISSING else dataclasses.field(default=default)
+    made.name, made.type = name, annotation
+    return made
 
 
 def _as_field(value: Any, annotation: Any, batch: torch.Size) -> Any:
@@ -328,7 +329,7 @@ def tensorclass(cls: type[T]) -> type[T]:
     bases = tuple(base for base in cls.__bases__ if base is not object)
     if not any(issubclass(base, TensorClass) for base in bases):
         bases = (*bases, TensorClass)
-    return type(cls.__name__, bases, body)  # type: ignore[return-value]  # sound: the same class with a base more
+    return type(cls.__name__, bases, body)
 
 
 class UnknownTensorClass(TensorClass):

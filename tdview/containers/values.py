@@ -6,7 +6,7 @@ It does not know where the entry is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -46,12 +46,14 @@ def to_entry(value: Any, key: str, batch: torch.Size, device: torch.device | Non
 
 def _collection(value: Collection, key: str, batch: torch.Size, device: torch.device | None) -> Collection:
     if value._is_value and value.batch_size[: len(batch)] != batch:
-        return value._with_batch(batch) if not value.batch_size else _mismatch(value.batch_size, key, batch)  # type: ignore[attr-defined, no-any-return]
+        if value.batch_size:
+            _mismatch(value.batch_size, key, batch)
+        return value._with_batch(batch)  # type: ignore[attr-defined, no-any-return]  # sound: it is non-tensor data
     if value.batch_size[: len(batch)] != batch:
         if value.batch_size:
             _mismatch(value.batch_size, key, batch)
         value = value.clone(recurse=False)
-        value.batch_size = batch  # type: ignore[misc]  every entry is checked by the setter
+        value.batch_size = batch  # type: ignore[misc]  # sound: what can be cloned here can be resized
     if device is not None and value.device != device and not value._is_value:
         value = value.to(device)
     return value
@@ -91,7 +93,7 @@ def check_batch(value: Tensor, key: str, batch: torch.Size) -> Tensor:
     return value
 
 
-def _mismatch(found: torch.Size, key: str, batch: torch.Size) -> Any:
+def _mismatch(found: torch.Size, key: str, batch: torch.Size) -> NoReturn:
     raise BatchSizeError(
         f"entry {shown(key)}: expected a shape that starts with the batch size {list(batch)}, got {list(found)};"
         " expand the value, or wrap it in NonTensorData"

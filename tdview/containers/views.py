@@ -248,7 +248,9 @@ class LazyView(_View):
         (torch.Size([2, 3]), torch.Size([2, 3, 5]))
     """
 
-    def __init__(self, source: Any, op: str, kwargs: Mapping[str, Any], *, saved: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: Any, op: str, kwargs: Mapping[str, Any], *, saved: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(source)
         if op not in VIEW_CLASSES:
             raise ArgumentError(f"view: expected one of {sorted(VIEW_CLASSES)}, got {shown(op)}")
