@@ -94,7 +94,9 @@ def _root_flags(buffer: Buffer) -> Iterator[Problem]:
         behind = ("next", name)
         if behind in buffer.columns:
             ends = _join(buffer.map(_set_flags, behind, arguments=(behind,)))
-            if np.array_equal(rows, ends) or _are_starts(buffer, rows):
+            shifted = ends + buffer.stride
+            repeated = np.array_equal(rows, ends) or np.array_equal(rows, shifted[shifted < buffer.n])
+            if repeated or _are_starts(buffer, rows):
                 severity = "note"
                 text = "the root flags repeat those of next, as some offline data sets do; torchrl expects False"
         yield finding("root_done", severity, text, key, buffer.ranges(rows))
