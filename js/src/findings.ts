@@ -35,4 +35,3 @@ function createFinding(ctx: Context, problem: Problem): HTMLElement {
     jump,
   );
 }
-

@@ -44,7 +44,8 @@ export function lazyView(ctx: Context, load: () => Promise<Panels>, create: (pan
         if (wanted !== undefined) view.show(wanted);
       })
       .catch((reason) => {
-        if (!isAbort(reason)) element.replaceChildren(h("p", { class: "tdv-empty tdv-failed" }, (reason as Error).message));
+        if (!isAbort(reason))
+          element.replaceChildren(h("p", { class: "tdv-empty tdv-failed" }, (reason as Error).message));
       });
   return {
     element,

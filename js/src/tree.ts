@@ -53,7 +53,11 @@ export class TreeView {
     const { signal } = options;
     this.#model = model;
     this.#options = options;
-    this.element = h("div", { class: "tdv-tree", role: "tree", tabindex: 0, "aria-label": options.label }, this.#spacer);
+    this.element = h(
+      "div",
+      { class: "tdv-tree", role: "tree", tabindex: 0, "aria-label": options.label },
+      this.#spacer,
+    );
     this.#follow = debounced((item: Item) => options.onSelect(item), FOLLOW_MS, signal);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true, signal });
     this.element.addEventListener("keydown", (event) => this.#onKey(event), { signal });

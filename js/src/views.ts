@@ -4,6 +4,7 @@
  */
 import type { AuditView, Report } from "./audit";
 import type { Context, Selection } from "./context";
+import { mayHoldImages } from "./images";
 import { lazyView, type Panels } from "./lazy";
 import { createTable } from "./table";
 import type { Tab } from "./tabs";
@@ -23,8 +24,13 @@ const noTable: Reason = (selection, ctx) => {
   return noValue(selection, ctx);
 };
 
-const noLeaf: Reason = (selection, ctx) =>
-  noValue(selection, ctx) ?? (selection.dtype ? null : "Select a leaf: this view shows one tensor.");
+const noImages: Reason = (selection, ctx) =>
+  noValue(selection, ctx) ??
+  (!selection.dtype
+    ? "Select a leaf: this view shows the images of one tensor."
+    : mayHoldImages(selection)
+      ? null
+      : "No images here: they are leaves of shape [T, C, H, W], [T, H, W, C] or [T, H, W].");
 
 const noEpisodes: Reason = (_, { state }) =>
   state.head.kind === "collection" ? "Episodes belong to one save. Open a member of the collection by itself." : null;
@@ -41,8 +47,8 @@ export function createViews(ctx: Context, load: () => Promise<Panels>, onReport:
   let verifying = false;
   const tabs: Tab[] = [
     { name: "Table", create: createTable, empty: noTable },
-    { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noLeaf },
-    { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noLeaf },
+    { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noValue },
+    { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noImages },
     { name: "Stats", create: () => lazyView(ctx, load, (panels) => panels.createStats(ctx)), empty: noValue },
     { name: "Episodes", create: () => lazyView(ctx, load, (panels) => panels.createEpisodes(ctx)), empty: noEpisodes },
     {
