@@ -25,16 +25,16 @@ def plain(buffer: Path, tmp_path: Path) -> Path:
 
 def test_pack_and_unpack_give_the_same_save(tdview, buffer: Path, tmp_path: Path) -> None:
     archive, again = tmp_path / "run.tdz", tmp_path / "again"
-    ran = tdview("pack", buffer, archive)
+    ran = tdview("pack", buffer / "storage", archive)
     assert (ran.code, ran.out) == (0, f"{archive}\n")
     assert zipfile.ZipFile(archive).testzip() is None
     assert tdview("unpack", archive, again).code == 0
-    assert tdview("diff", buffer, again).code == 0
+    assert tdview("diff", buffer / "storage", again).code == 0
 
 
 def test_pack_compresses_when_asked(tdview, buffer: Path, tmp_path: Path) -> None:
-    assert tdview("pack", buffer, tmp_path / "a.tdz").code == 0
-    ran = tdview("pack", buffer, tmp_path / "b.tdz", "--compression", "deflate", "--level", "1", "--json")
+    assert tdview("pack", buffer / "storage", tmp_path / "a.tdz").code == 0
+    ran = tdview("pack", buffer / "storage", tmp_path / "b.tdz", "--compression", "deflate", "--level", "1", "--json")
     assert ran.code == 0
     assert (tmp_path / "b.tdz").stat().st_size < (tmp_path / "a.tdz").stat().st_size / 2
 
@@ -42,15 +42,15 @@ def test_pack_compresses_when_asked(tdview, buffer: Path, tmp_path: Path) -> Non
 def test_what_is_there_is_replaced_only_when_asked(tdview, buffer: Path, tmp_path: Path) -> None:
     archive = tmp_path / "run.tdz"
     archive.write_bytes(b"mine")
-    assert tdview("pack", buffer, archive).code == 2
+    assert tdview("pack", buffer / "storage", archive).code == 2
     assert archive.read_bytes() == b"mine"
-    assert tdview("pack", buffer, archive, "--replace").code == 0
+    assert tdview("pack", buffer / "storage", archive, "--replace").code == 0
     assert zipfile.is_zipfile(archive)
 
 
 def test_refresh_makes_the_checksums_right(tdview, buffer: Path, tmp_path: Path) -> None:
     archive = tmp_path / "run.tdz"
-    tdview("pack", buffer, archive)
+    tdview("pack", buffer / "storage", archive)
     offset = tdview("info", archive, "next", "reward", "--json").json["offset"]
     with archive.open("r+b") as file:
         file.seek(offset)
