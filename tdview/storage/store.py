@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-__all__ = ["Compression", "FileInfo", "Form", "Listing", "Mode", "Store"]
+from tdview.storage.mapping import Access
+
+__all__ = ["Access", "Compression", "FileInfo", "Form", "Listing", "Mode", "Store"]
 
 Compression = Literal["stored", "deflate", "bzip2", "lzma", "unknown"]
 Form = Literal["directory", "archive", "memory"]
@@ -77,15 +79,21 @@ class Store(Protocol):
         """
         ...
 
-    def view(self, name: str, nbytes: int) -> memoryview:
-        """The first `nbytes` bytes of a payload as a read-only memoryview.
+    def view(self, name: str, nbytes: int, access: Access = "read") -> memoryview:
+        """The first `nbytes` bytes of a payload.
 
         A view of the mapped file where it can be mapped in place, else a private copy that is never larger
         than `nbytes`. Does not check CRC-32.
 
+        Args:
+            access: ``"read"``: a read-only view that sees later writes to the file. ``"copy"``: writable, and
+                what is written stays in this process. ``"write"``: writes reach the file at once.
+
         Raises:
             MissingFileError: there is no such file.
             DecodeError: it holds fewer bytes, or its compressed form is damaged.
+            ReadOnlyError, NotSupportedError: `access` is ``"write"``, and the store is open read-only or the
+                payload is compressed.
         """
         ...
 
