@@ -45,26 +45,36 @@ def decode_key(name: str) -> str:
 
 
 def is_single_component(key: str) -> bool:
-    """Whether a key may be tried as a file name unchanged: one path component that stays where it is.
+    """Whether a key is one path component, so that as a file name it stays where it is.
 
-    Spec: "Keys and file names", last paragraph. ``""``, ``"."`` and ``".."`` are refused as well: they name
-    a directory, never a file.
+    Spec: "Keys and file names", last paragraph.
 
     Examples:
         >>> is_single_component("a b"), is_single_component("a/b"), is_single_component("C:x")
         (True, False, False)
     """
-    return key not in _SPECIAL and "/" not in key and "\\" not in key and "\0" not in key and not _DRIVE.match(key)
+    return "/" not in key and "\\" not in key and "\0" not in key and not _DRIVE.match(key)
 
 
-def file_names(key: str) -> tuple[str, ...]:
-    """The file names under which an entry may lie, the encoded one first.
+def file_names(key: str, *, level: bool = False, paths: bool = False) -> tuple[str, ...]:
+    """The names under which an entry may lie, the encoded one first; a leaf's without its ending.
+
+    Args:
+        level: it is a nested collection: ``""``, ``"."`` and ``".."`` then name no level of their own.
+        paths: the save may be of tensordict before 0.13, which used every key as a path as it is: ``"a/b"`` then
+            lies in a directory ``a``, and a level ``".."`` beside the save.
 
     Examples:
         >>> file_names("obs"), file_names("a b"), file_names("../x")
         (('obs',), ('a%20b', 'a b'), ('..%2Fx',))
+        >>> file_names("."), file_names(".", level=True), file_names("a/b", paths=True)
+        (('%2E', '.'), ('%2E',), ('a%2Fb', 'a/b'))
     """
     encoded = encode_key(key)
-    if encoded == key or not is_single_component(key):
+    if encoded == key:
         return (encoded,)
-    return (encoded, key)
+    if is_single_component(key):
+        names_a_level = not level or key not in _SPECIAL or (paths and key == "..")
+        return (encoded, key) if names_a_level else (encoded,)
+    as_path = paths and not key.startswith("/") and "\\" not in key and "\0" not in key and not _DRIVE.match(key)
+    return (encoded, key) if as_path and not key.endswith("/") else (encoded,)

@@ -6,8 +6,9 @@ It does not know which of the files that it names exist.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tdview.errors import DecodeError, Problem, shown
@@ -57,9 +58,9 @@ class NestedEntry:
 Entry = LeafEntry | NestedEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LevelMeta:
-    """What one meta.json says."""
+    """What one meta.json says. Its entries are decoded when they are asked for."""
 
     kind: Kind
     class_parts: tuple[str, str] | None
@@ -69,12 +70,23 @@ class LevelMeta:
     device: str | None
     version: int | None
     """Format version; 0 where there is no entry, None where it is no version at all."""
-    entries: dict[str, Entry]
-    """The tensors and nested collections by key, in the order of the file."""
     fields: dict[str, Any]
     """The whole JSON object."""
-    problems: tuple[Problem, ...] = field(default=())
-    """Own problems of this file; the keys are relative to its level."""
+    where: str
+    """The file, for messages."""
+    head_problems: tuple[Problem, ...] = ()
+    """Problems of all but the entries."""
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The tensors and nested collections by key, in the order of the file; empty but for a tensordict."""
+        return dict(_entries(self.fields, self.where)) if self.kind == "tensordict" else {}
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Own problems of this file; the keys are relative to its level."""
+        skipped = _skipped_entries(self.fields, self.where) if self.kind == "tensordict" else ()
+        return (*self.head_problems, *skipped)
 
 
 def parse_json(data: bytes, where: object) -> dict[str, Any]:
@@ -119,14 +131,14 @@ def parse_level(data: bytes, where: object, *, has_tensordict: bool = False) -> 
     if kind is None:
         kind = _kind_by_structure(fields, has_tensordict)
         if parts is None and kind != "tensorclass":
-            what = f"{where}: there is no class: expected \"_class\" or \"_type\", got {shown(fields.get('_type'))}"
+            what = f'{where}: there is no class: expected "_class" or "_type", got {shown(fields.get("_type"))}'
             problems.append(Problem("unknown_class", what))
         elif kind == "tensordict":
             what = f"{where}: the class {shown(':'.join(parts or ()))} is not known; read as a TensorDict"
             problems.append(Problem("unknown_class", what, "note"))
     version = 0 if kind == "tensorclass" else version_of(fields.get("_format_version"))
     if version is None:
-        what = f"{where}: \"_format_version\" is no version: {shown(fields['_format_version'])}; read as version 0"
+        what = f'{where}: "_format_version" is no version: {shown(fields["_format_version"])}; read as version 0'
         problems.append(Problem("version", what, "warning"))
     elif version > FORMAT_VERSION:
         problems.append(Problem("version", newer_version(where, version)))
@@ -138,9 +150,9 @@ def parse_level(data: bytes, where: object, *, has_tensordict: bool = False) -> 
         names=_names(fields, batch_size, where, problems),
         device=None if fields.get("device") in (None, "None") else str(fields["device"]),
         version=version,
-        entries=dict(_entries(fields, where, problems)) if kind == "tensordict" else {},
         fields=fields,
-        problems=tuple(problems),
+        where=str(where),
+        head_problems=tuple(problems),
     )
 
 
@@ -190,12 +202,12 @@ def _names(
     if batch_size is not None and len(names) == len(batch_size) and all(isinstance(n, str | None) for n in names):
         return tuple(names)
     expected = "" if batch_size is None else f" for a batch size of {len(batch_size)} dims"
-    what = f"{where}: \"_names\" must be one string or null for each batch dim{expected}, got {shown(names)}"
+    what = f'{where}: "_names" must be one string or null for each batch dim{expected}, got {shown(names)}'
     problems.append(Problem("names", what))
     return None
 
 
-def _entries(fields: Mapping[str, Any], where: object, problems: list[Problem]) -> Iterable[tuple[str, Entry]]:
+def _entries(fields: Mapping[str, Any], where: object) -> Iterator[tuple[str, Entry]]:
     for key, entry in fields.items():
         if not isinstance(entry, dict):
             continue  # Spec: "A reader skips the entries that are not objects."
@@ -203,12 +215,44 @@ def _entries(fields: Mapping[str, Any], where: object, problems: list[Problem]) 
             yield key, _leaf_entry(key, entry, where)
         elif entry.get("type") is not None:
             yield key, NestedEntry(entry["type"] if isinstance(entry["type"], str) else shown(entry["type"]))
-        elif key not in RESERVED_KEYS:
-            what = f"{where}: entry {shown(key)} has neither a \"type\" nor a \"dtype\" and a \"shape\", so it is skipped"
-            problems.append(Problem("entry", what, "warning", (key,)))
+
+
+def _skipped_entries(fields: Mapping[str, Any], where: object) -> Iterator[Problem]:
+    for key, entry in fields.items():
+        if not isinstance(entry, dict) or key in RESERVED_KEYS or entry.get("type") is not None:
+            continue
+        if "type" in entry or "dtype" not in entry or "shape" not in entry:
+            what = 'neither a "type" nor a "dtype" and a "shape", so it is skipped'
+            yield Problem("entry", f"{where}: entry {shown(key)} has {what}", "warning", (key,))
+
+
+_SOUND: dict[tuple[Any, ...], LeafEntry] = {}
+"""Entries that were checked before: ten thousand leaves share a few dtypes and shapes."""
 
 
 def _leaf_entry(key: str, entry: Mapping[str, Any], where: object) -> LeafEntry:
+    shape = entry["shape"]
+    if type(shape) is not list or len(entry) > 4:
+        return _checked_leaf_entry(key, entry, where)
+    for size in shape:
+        if type(size) is not int:  # True and 1.0 equal 1 as parts of a key
+            return _checked_leaf_entry(key, entry, where)
+    nested = entry.get("is_nested")
+    try:
+        identity = (entry["dtype"], entry.get("device"), nested is True, nested is False, *shape)
+        found = _SOUND.get(identity)
+    except TypeError:  # a list or an object where a string belongs
+        return _checked_leaf_entry(key, entry, where)
+    if found is None:
+        found = _checked_leaf_entry(key, entry, where)
+        if found.problem is None:
+            if len(_SOUND) > 4096:
+                _SOUND.clear()
+            _SOUND[identity] = found
+    return found
+
+
+def _checked_leaf_entry(key: str, entry: Mapping[str, Any], where: object) -> LeafEntry:
     name = entry["dtype"]
     dtype = dtype_of(name)
     shape = check_shape(entry["shape"], dtype.itemsize if dtype else 1)
@@ -241,9 +285,7 @@ def dump_json(fields: Mapping[str, Any], *, compact: bool = False) -> bytes:
     return json.dumps(fields, separators=(",", ":") if compact else None).encode()
 
 
-def leaf_json(
-    dtype: str, shape: Sequence[int], *, device: str = "cpu", is_nested: bool = False
-) -> dict[str, Any]:
+def leaf_json(dtype: str, shape: Sequence[int], *, device: str = "cpu", is_nested: bool = False) -> dict[str, Any]:
     """The entry of a leaf, in the order in which version 1 writes it. Spec: "A saved tensordict"."""
     return {"device": device, "shape": list(shape), "dtype": dtype, "is_nested": is_nested}
 

@@ -48,7 +48,9 @@ def _only(value: Any, *kinds: type) -> Any:
 
 def _container(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     """A constructor that takes what exists already: nothing, or one container; never a size to allocate."""
-    return lambda *args: kind(_only(args[0], list, tuple, set, frozenset, dict, bytes, OrderedDict)) if args else kind(())
+    return lambda *args: (
+        kind(_only(args[0], list, tuple, set, frozenset, dict, bytes, OrderedDict)) if args else kind(())
+    )
 
 
 _NUMBER = (int, float, bool)
@@ -127,7 +129,9 @@ def safe_loads(data: bytes, where: object) -> Any:
         True
     """
     if len(data) > PICKLE_LIMIT:
-        raise PickleRefusedError(f"{where}: the pickle has {len(data)} bytes, more than the {PICKLE_LIMIT} that are read")
+        raise PickleRefusedError(
+            f"{where}: the pickle has {len(data)} bytes, more than the {PICKLE_LIMIT} that are read"
+        )
     try:
         value = _plain(_interpret(data))
         _check_size(value)
@@ -161,11 +165,9 @@ def json_types(data: bytes, pickle: bytes) -> dict[str, str] | None:
 def _interpret(data: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
-    made = 0
-    for opcode, arg, _position in pickletools.genops(data):
+    for made, (opcode, arg, _position) in enumerate(pickletools.genops(data)):
         name = opcode.name
-        made += 1
-        if made > _MAX_VALUES:
+        if made >= _MAX_VALUES:
             raise _Refused(f"more than {_MAX_VALUES} operations")
         if name in _PUSH_ARGUMENT:
             stack.append(arg)
@@ -249,8 +251,28 @@ def _reduce(stack: list[Any]) -> None:
 
 
 _PUSH_ARGUMENT = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8"
-    " BYTEARRAY8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 FLOAT BINFLOAT".split()
+    [
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+        "FLOAT",
+        "BINFLOAT",
+    ]
 )
 _PUT = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GET = frozenset(("GET", "BINGET", "LONG_BINGET"))
