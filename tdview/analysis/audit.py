@@ -251,6 +251,8 @@ def _facts(buffer: Buffer) -> tuple[tuple[str, str], ...]:
         facts.append(("layout", "no time order (max-value writer)"))
     elif buffer.sequential and buffer.permutation is not None:
         facts.append(("layout", "several environments in turn, sorted by trajectory"))
+    elif buffer.sequential and buffer.stretch:
+        facts.append(("layout", f"several environments in turn, {buffer.stretch} rows each, without ids"))
     elif len(buffer.shape) > 1:
         facts.append(("layout", f"time runs along batch dim {len(buffer.shape) - 1 if buffer.time_last else 0}"))
     return tuple(facts)

@@ -277,6 +277,24 @@ class Buffer:
         """Positions in time order where rows of several environments alternate; None where they do not."""
         return _untangled(self) if self.inner == 1 and self.ordered and self.id_key is not None else None
 
+    @cached_property
+    def first_write(self) -> int:
+        """How many rows were written before position 0, as far as it is known."""
+        if self.fill is None:
+            return 0
+        count = self.fill.write_count
+        return count - self.rows if count is not None and count >= self.rows else self.head
+
+    @cached_property
+    def stretch(self) -> int:
+        """Rows after which another environment's rows follow, where no ids tell them apart; 0 where there is none.
+
+        Batches of several environments that were flattened break off every so many rows, always the same number.
+        """
+        if self.inner != 1 or not self.ordered or self.id_key is not None or self.n_step or self.n < 12:
+            return 0
+        return _stretch(self)
+
     def elements(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Flat storage elements of positions."""
         if self.permutation is not None:
@@ -531,6 +549,8 @@ def _breaks(buffer: Buffer, start: int, stop: int) -> NDArray[Any]:
         labelled = True
     if not (buffer.n_step and labelled):  # every one of the last n rows of an n-step buffer may carry the end flag
         found |= buffer.end(start, stop)
+    if buffer.stretch:
+        found |= (np.arange(start, stop) + 1 + buffer.first_write) % buffer.stretch == 0
     if buffer.time_last:
         length = buffer.shape[-1]
         found |= (buffer._ring(np.arange(start, stop)) + 1) % length == 0
@@ -538,6 +558,39 @@ def _breaks(buffer: Buffer, start: int, stop: int) -> NDArray[Any]:
         found[:m] |= ~buffer.valid[ahead]
         found |= ~buffer.valid[start:stop]
     return found
+
+
+def _broken_off(chunk: Chunk) -> NDArray[Any]:
+    """Positions that carry no end flag and are not followed by the next step."""
+    import numpy as np
+
+    buffer, m = chunk.buffer, chunk.followed
+    start, stop = chunk.start, chunk.start + chunk.followed
+    if buffer.step_key is not None:
+        rise = buffer.scalar(buffer.step_key, start + 1, stop + 1) - buffer.scalar(buffer.step_key, start, stop)
+        broken = rise != 1
+    else:
+        key = _lightest(buffer)
+        broken = ~equal_rows(chunk.get(("next", *key))[:m], chunk.after(key))
+    return np.flatnonzero(broken & ~buffer.end(start, stop)) + start
+
+
+def _lightest(buffer: Buffer) -> Key:
+    return min(buffer.observed_keys, key=lambda key: col.nbytes(buffer.columns[key]))
+
+
+def _stretch(buffer: Buffer) -> int:
+    import numpy as np
+
+    if buffer.step_key is None and not buffer.observed_keys:
+        return 0
+    read = (buffer.step_key,) if buffer.step_key is not None else (_lightest(buffer),)
+    spans = buffer.spans((*read, *buffer.end_keys))
+    cuts = np.concatenate([_broken_off(Chunk(buffer, a, b)) for a, b in spans]) + 1 + buffer.first_write
+    if len(cuts) < 3 or len(cuts) > buffer.n // 4:
+        return 0
+    common = int(np.gcd.reduce(cuts))
+    return common if common >= 4 and len(cuts) >= 0.3 * buffer.n / common else 0
 
 
 def _time_runs_last(buffer: Buffer) -> bool:
@@ -559,7 +612,7 @@ def _time_runs_last(buffer: Buffer) -> bool:
         steps = grid(buffer.step_key).reshape(rows, -1, last).astype(np.int64)
         scores = [float((np.diff(steps, axis=axis) == 1).mean()) for axis in (0, 2)]
     elif buffer.observed_keys:
-        key = min(buffer.observed_keys, key=lambda k: col.nbytes(buffer.columns[k]))
+        key = _lightest(buffer)
         now, then = grid(key), grid(("next", *key))
         flat = now.reshape(rows, -1, last, col.width(buffer.columns[key]))
         ahead = then.reshape(flat.shape)
@@ -597,7 +650,7 @@ def _untangled(buffer: Buffer) -> NDArray[Any] | None:
     if buffer.step_key is not None:
         continues = steps[behind] == steps[before] + 1
     elif buffer.observed_keys:
-        key = min(buffer.observed_keys, key=lambda k: col.nbytes(buffer.columns[k]))
+        key = _lightest(buffer)
         ahead = buffer.columns[("next", *key)].take(buffer._ring(before))
         continues = equal_rows(ahead, buffer.columns[key].take(buffer._ring(behind)))
     else:

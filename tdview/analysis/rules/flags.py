@@ -179,6 +179,13 @@ def segmentation(buffer: Buffer) -> Iterator[Problem]:
     """End flags, trajectory ids and step counts cut the rows at the same places."""
     if not buffer.end_keys:
         return
+    if buffer.stretch:
+        text = (
+            f"every {buffer.stretch} rows another environment's rows follow, and no trajectory ids tell them apart: "
+            "slices over several rows join different environments"
+        )
+        yield finding("episode_segmentation", "warning", text, buffer.end_keys[0])
+        return
     events = events_of(buffer)
     signs = events.changes if buffer.id_key is not None else events.resets
     name = buffer.id_key or buffer.step_key
@@ -240,7 +247,7 @@ def _disagreements(buffer: Buffer, events: Events, signs: NDArray[Any], name: Ke
 def _odd_starts(buffer: Buffer, events: Events) -> Iterator[Problem]:
     import numpy as np
 
-    if len(events.starts) > 1 and buffer.step_key is not None and not buffer.n_step:
+    if len(events.starts) > 1 and buffer.step_key is not None and not buffer.n_step and buffer.permutation is None:
         values, counts = np.unique(events.starts[:, 1], return_counts=True)
         usual = int(values[counts.argmax()])
         odd = events.starts[events.starts[:, 1] != usual, 0]

@@ -45,31 +45,16 @@ def next_observation(buffer: Buffer) -> Iterator[Problem]:
         if not len(wrong):
             continue
         share = len(wrong) / compared
-        period = _period(buffer, wrong)
         if share > 0.5:
             text = f"the next row starts from something else in {share:.0%} of the steps: rows are not in time order, "
             text += "or next holds something else than the following observation"
-        elif period:
-            text = f"every {period} rows the next row starts from something else: rows of several environments, "
-            text += "written one stretch after the other, with no ids to tell them apart"
         else:
             text = f"the next row starts from something else in {len(wrong)} of {compared} steps: rows were dropped, "
             text += "reordered, overwritten or joined without an end flag"
         yield finding(
-            "next_obs_consistency", "warning" if share > 0.5 or period else "error",
+            "next_obs_consistency", "warning" if share > 0.5 else "error",
             text, ("next", *key), buffer.ranges(wrong),
         )  # fmt: skip
-
-
-def _period(buffer: Buffer, wrong: NDArray[Any]) -> int:
-    """Common distance of the rows where stretches of equal length meet, 0 if there is none."""
-    import numpy as np
-
-    if buffer.inner > 1 or len(wrong) < 3:
-        return 0
-    starts = np.sort(buffer.storage_rows(wrong) + 1) % buffer.capacity
-    common = int(np.gcd.reduce(np.concatenate([starts, [buffer.capacity * (buffer.head > 0)]])))
-    return common if common >= 4 and len(wrong) >= 0.2 * buffer.n / common else 0
 
 
 def _unchanged(chunk: Chunk, key: Key) -> tuple[NDArray[Any], NDArray[Any]]:
