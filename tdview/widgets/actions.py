@@ -2,7 +2,7 @@
 
 It does not know how files are written: see `tdview.operations`.
 
-Operations, all but the forecast slow:
+Operations, all slow:
 
 - ``pack`` ``{path, compression, existsok}``, ``unpack`` ``{path, existsok}`` → ``{message, path}``.
 - ``append`` ``{source: "path" | "variable" | "selection", value, path, existsok}`` → ``{message, path}``; `path` names
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 from tdview.errors import AlreadyExistsError, ArgumentError, NotSupportedError, ReadOnlyError, TdviewError, shown
 from tdview.tree.text import nbytes_text
 from tdview.widgets.messages import bool_arg, str_arg
+from tdview.widgets.selection import Selection
 
 if TYPE_CHECKING:
     from tdview.tree.node import Node
     from tdview.widgets.browser import Browser
     from tdview.widgets.router import Call, Router
 
-__all__ = ["append_rows", "pack", "register", "unpack"]
+__all__ = ["append_rows", "pack", "register", "rows_of", "unpack"]
 
 Progress = Callable[[int, int], None]
 
@@ -37,7 +38,7 @@ def register(router: Router, browser: Browser) -> None:
     router.register("pack", lambda args, _buffers, call: _pack(browser, args, call), slow=True)
     router.register("unpack", lambda args, _buffers, call: _unpack(browser, args, call), slow=True)
     router.register("append", lambda args, _buffers, call: _append(browser, args, call), slow=True)
-    router.register("append.forecast", lambda args, _buffers, _call: {"message": _forecast(browser, args)})
+    router.register("append.forecast", lambda args, _buffers, _call: {"message": _forecast(browser, args)}, slow=True)
 
 
 # -- pack and unpack ------------------------------------------------------------------------------------------------
@@ -82,20 +83,15 @@ def unpack(
 
 def _pack(browser: Browser, args: dict[str, Any], call: Call) -> dict[str, Any]:
     compression = str_arg(args, "compression", "") or None
-    target = pack(
-        browser.root,
-        _path_arg(args),
-        compression=compression,
-        existsok=bool_arg(args, "existsok"),
-        progress=call.progress,
-    )
+    existsok = bool_arg(args, "existsok")
+    target = browser.pack(_path_arg(args), compression=compression, existsok=existsok, progress=call.progress)
     left = " The files that torchrl keeps beside the tensordict are not in it." if browser.root.side_files else ""
     return {"message": f"Packed {target} ({nbytes_text(target.stat().st_size)}).{left}", "path": str(target)}
 
 
 def _unpack(browser: Browser, args: dict[str, Any], call: Call) -> dict[str, Any]:
     existsok = bool_arg(args, "existsok")
-    target = unpack(browser.root, _path_arg(args), existsok=existsok, progress=call.progress)
+    target = browser.unpack(_path_arg(args), existsok=existsok, progress=call.progress)
     return {"message": f"Unpacked into {target}.", "path": str(target)}
 
 
@@ -116,15 +112,19 @@ def append_rows(
 
     Args:
         root: root of the save.
-        rows: what `tdview.append_memmap` takes.
+        rows: see `rows_of`.
         path: the new archive; not for a directory.
         existsok: whether an archive at `path` is replaced.
         progress: called between blocks.
     """
-    from tdview.operations.append import append_memmap
+    from tdview.containers.appending import append_memmap
     from tdview.operations.pack import pack_memmap
     from tdview.operations.unpack import unpack_memmap
 
+    if root.kind == "replay_buffer":
+        where = root.store.location
+        raise NotSupportedError(f"{where}: the rows of a replay buffer are a ring, not a list; extend it with torchrl")
+    rows = rows_of(rows)
     if root.store.form != "archive":
         if path is not None:
             raise ArgumentError("path: a directory grows in place; only an archive needs a path for the result")
@@ -143,6 +143,29 @@ def append_rows(
         return pack_memmap(unpacked, target, existsok=existsok, progress=_part(progress, 1, 2))
 
 
+def rows_of(rows: Any) -> Any:
+    """The container of some rows.
+
+    Args:
+        rows: the path of a save, a node of one, the `Selection` of a browser, or a container as it is.
+
+    Raises:
+        ArgumentError: it is none of them.
+    """
+    from tdview.containers.load import load_memmap
+    from tdview.tree.node import Node
+
+    if isinstance(rows, Selection):
+        return rows.tensordict()
+    if isinstance(rows, Node):
+        return load_memmap(rows.store.location, mode="r", subpath=rows.path or None)
+    if isinstance(rows, (str, os.PathLike)):
+        return load_memmap(os.path.expanduser(rows), mode="r")
+    if not hasattr(rows, "batch_size"):
+        raise ArgumentError(f"rows: expected a path, a tensordict or a selection, got {type(rows).__name__}")
+    return rows
+
+
 def _append(browser: Browser, args: dict[str, Any], call: Call) -> dict[str, Any]:
     path = str_arg(args, "path", "") or None
     rows = _rows(browser, args)
@@ -156,15 +179,13 @@ def _rows(browser: Browser, args: dict[str, Any]) -> Any:
     """The rows that the view names: another save, a variable of the notebook, or what is selected."""
     source, value = str_arg(args, "source"), str_arg(args, "value", "").strip()
     if source == "selection":
-        return browser.selection.tensordict()
+        return rows_of(browser.selection)
     if not value:
         raise ArgumentError(f"value: expected the {'path of a save' if source == 'path' else 'name of a variable'}")
     if source == "path":
-        from tdview.containers.load import load_memmap
-
-        return load_memmap(os.path.expanduser(value), mode="r")
+        return rows_of(value)
     if source == "variable":
-        return _variable(value)
+        return rows_of(_variable(value))
     raise ArgumentError(f"source: expected 'path', 'variable' or 'selection', got {shown(source)}")
 
 

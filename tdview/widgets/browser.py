@@ -21,17 +21,18 @@ from tdview.storage.store import Mode
 from tdview.tree.html import to_html
 from tdview.tree.node import Node
 from tdview.tree.scan import scan
-from tdview.widgets import actions, edit_ops, pages, pictures, reports, stats_ops, tree_ops
+from tdview.widgets import actions, edit_ops, pages, pictures, reports, selection, stats_ops, tree_ops
 from tdview.widgets.edit_ops import EditSession
 from tdview.widgets.messages import Reply, wire_text
 from tdview.widgets.router import Call, Router
+from tdview.widgets.selection import Selection
 from tdview.widgets.snapshot import EAGER_NODES, Count, count_leaves, head_of, one_line, save_name
 from tdview.widgets.tree_ops import node_of
 
 __all__ = ["Browser", "open"]
 
 _STATIC = Path(__file__).parent / "static"
-_MODULES = (tree_ops, pages, pictures, stats_ops, edit_ops, actions, reports)
+_MODULES = (tree_ops, pages, pictures, stats_ops, edit_ops, actions, reports, selection)
 
 
 def _asset(name: str) -> Path:
@@ -99,6 +100,7 @@ class Browser(anywidget.AnyWidget):
         self._state_lock = threading.Lock()
         super().__init__(_head=head_of(self._root, mode, self._count, 0))
         self.editing = EditSession(self, journal=journal)
+        self._chosen: Selection | None = None
         self.update_edits()
         self._router = Router(self._send_message, lambda: self._root.store.lock)
         for module in _MODULES:
@@ -147,6 +149,20 @@ class Browser(anywidget.AnyWidget):
         self.selected = node.path
         return node
 
+    @property
+    def selection(self) -> Selection:
+        """What is selected, as ``.tensors``, ``.frame()``, ``.rows`` and ``.code``: a range of the table or a node.
+
+        Without a selected node it is the whole save.
+        """
+        path = self.selected or ()
+        chosen = self._chosen
+        return chosen if chosen is not None and chosen.path == path else Selection(self._root, path)
+
+    def choose(self, path: tuple[str, ...], boxes: Sequence[tuple[tuple[str, ...], Box]]) -> None:
+        """Notes which elements of the table of `path` are selected; none stands for all."""
+        self._chosen = Selection(self._root, path, boxes)
+
     def reload(self) -> None:
         """Reads the save again, as another process may have changed it. The tree keeps what is open."""
         with self._root.store.lock:
@@ -158,6 +174,7 @@ class Browser(anywidget.AnyWidget):
         self._root = scan(store.location, self._mode)
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation += 1
+        self._chosen = None
         self.editing.reload()
         self.update_head()
         self.update_edits()
@@ -233,7 +250,7 @@ class Browser(anywidget.AnyWidget):
         behind is ended by `tdview.recover_append`.
 
         Args:
-            rows: what `tdview.append_memmap` takes: a tensordict of tdview or of tensordict.
+            rows: path of another save, a tensordict of tdview or of tensordict, a node, or a `selection`.
             path: the new archive; not for a directory.
             existsok: whether an archive at `path` is replaced.
             progress: called between blocks; whatever it raises stops the work and leaves nothing behind.
@@ -246,6 +263,7 @@ class Browser(anywidget.AnyWidget):
             ArgumentError: `path` is missing or too much.
             AlreadyExistsError: there is a file at `path`.
         """
+        self.editing.settle()
         target = actions.append_rows(self._root, rows, path=path, existsok=existsok, progress=progress)
         if path is None:
             self.reload()
@@ -267,6 +285,7 @@ class Browser(anywidget.AnyWidget):
             existsok: whether an archive at `path` is replaced.
             progress: called between blocks; whatever it raises stops the work and leaves nothing behind.
         """
+        self.editing.settle()
         return actions.pack(self._root, path, compression=compression, existsok=existsok, progress=progress)
 
     def unpack(
@@ -281,6 +300,7 @@ class Browser(anywidget.AnyWidget):
         Raises:
             NotSupportedError: the save is a directory already.
         """
+        self.editing.settle()
         return actions.unpack(self._root, path, existsok=existsok, progress=progress)
 
     # -- messages ---------------------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ class EditSession:
         """Zip entries with a stale checksum; none in a read-only browser."""
         return () if self._editor is None else self._editor.stale_checksums
 
+    def settle(self) -> None:
+        """Makes the checksums of own edits right, before the archive is read with them as a whole."""
+        if self._editor is not None:
+            self._editor.refresh_checksums()
+
     def reload(self) -> None:
         """Follows the browser to the tree that was read again."""
         self._boxes = None
