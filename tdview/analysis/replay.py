@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
     from tdview.tree.fill import Fill, SideFiles
 
-__all__ = ["DEFAULT_SAMPLE", "Buffer", "Chunk", "Options", "Progress"]
+__all__ = [
+    "DEFAULT_SAMPLE",
+    "Buffer",
+    "Chunk",
+    "Engine",
+    "Options",
+    "Progress",
+    "SerialEngine",
+    "lightest",
+    "row_ranges",
+]
 
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
@@ -570,12 +580,13 @@ def _broken_off(chunk: Chunk) -> NDArray[Any]:
         rise = buffer.scalar(buffer.step_key, start + 1, stop + 1) - buffer.scalar(buffer.step_key, start, stop)
         broken = rise != 1
     else:
-        key = _lightest(buffer)
+        key = lightest(buffer)
         broken = ~equal_rows(chunk.get(("next", *key))[:m], chunk.after(key))
     return np.flatnonzero(broken & ~buffer.end(start, stop)) + start
 
 
-def _lightest(buffer: Buffer) -> Key:
+def lightest(buffer: Buffer) -> Key:
+    """The observation with the fewest bytes; there must be one."""
     return min(buffer.observed_keys, key=lambda key: col.nbytes(buffer.columns[key]))
 
 
@@ -584,7 +595,7 @@ def _stretch(buffer: Buffer) -> int:
 
     if buffer.step_key is None and not buffer.observed_keys:
         return 0
-    read = (buffer.step_key,) if buffer.step_key is not None else (_lightest(buffer),)
+    read = (buffer.step_key,) if buffer.step_key is not None else (lightest(buffer),)
     spans = buffer.spans((*read, *buffer.end_keys))
     cuts = np.concatenate([_broken_off(Chunk(buffer, a, b)) for a, b in spans]) + 1 + buffer.first_write
     if len(cuts) < 3 or len(cuts) > buffer.n // 4:
@@ -612,7 +623,7 @@ def _time_runs_last(buffer: Buffer) -> bool:
         steps = grid(buffer.step_key).reshape(rows, -1, last).astype(np.int64)
         scores = [float((np.diff(steps, axis=axis) == 1).mean()) for axis in (0, 2)]
     elif buffer.observed_keys:
-        key = _lightest(buffer)
+        key = lightest(buffer)
         now, then = grid(key), grid(("next", *key))
         flat = now.reshape(rows, -1, last, col.width(buffer.columns[key]))
         ahead = then.reshape(flat.shape)
@@ -650,7 +661,7 @@ def _untangled(buffer: Buffer) -> NDArray[Any] | None:
     if buffer.step_key is not None:
         continues = steps[behind] == steps[before] + 1
     elif buffer.observed_keys:
-        key = _lightest(buffer)
+        key = lightest(buffer)
         ahead = buffer.columns[("next", *key)].take(buffer._ring(before))
         continues = equal_rows(ahead, buffer.columns[key].take(buffer._ring(behind)))
     else:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key, bits
-from tdview.analysis.replay import Buffer, Chunk, row_ranges
+from tdview.analysis.columns import Key, bits, equal_rows
+from tdview.analysis.replay import Buffer, Chunk, lightest, row_ranges
 from tdview.analysis.rules.registry import finding
 from tdview.errors import Problem
 from tdview.format import torchrl
@@ -84,7 +84,10 @@ def _side_files(buffer: Buffer) -> Iterator[Problem]:
 def _shift(buffer: Buffer) -> Iterator[Problem]:
     shift = buffer.cache.get("shift")
     writer = buffer.side.writer if buffer.side is not None else None
-    if shift is None or writer is None or writer.cursor is None or shift == writer.cursor:
+    if shift is None or writer is None or writer.cursor is None:
+        return
+    capacity = max(1, buffer.fill.capacity if buffer.fill is not None else 1)
+    if (shift - writer.cursor) % capacity == 0:
         return
     text = (
         f"the checkpoint says that the rows were rotated by {shift}, the writer's cursor is {writer.cursor}: loading "
@@ -200,7 +203,7 @@ def _stale(buffer: Buffer) -> Iterator[Problem]:
         where = row_ranges(np.concatenate(rows))
         text = (
             f"rows behind the {buffer.rows} valid ones hold data in {len(held)} leaves: a scratch directory that was "
-            "used before, a buffer that was emptied, or a dump that lies in the memory of a run that went on"
+            "used before, a buffer that was emptied, memory that was never set, or a dump of a run that went on"
         )
         yield finding("stale_rows", "warning", text, (), where)
     elif buffer.fill is not None and not buffer.fill.certain and not buffer.fill.full and buffer.ordered:
@@ -217,25 +220,39 @@ def _nonzero(buffer: Buffer, column: col.Column, start: int, stop: int) -> NDArr
     return np.flatnonzero(words.any(axis=1)) + start
 
 
-def _older_run(buffer: Buffer) -> Iterator[Problem]:
-    """Rows whose number was guessed: where ids or steps fall back, the rows behind may be those of an earlier run."""
+def _joints(chunk: Chunk, key: Key | None) -> NDArray[Any]:
+    """Positions behind which another run may begin: ids fall, or ids, steps or observations break off unended."""
     import numpy as np
 
-    if buffer.inner > 1 or buffer.permutation is not None:
+    buffer, m = chunk.buffer, chunk.followed
+    start, stop = chunk.start, chunk.start + chunk.followed
+    torn, falls = np.zeros(m, bool), np.zeros(m, bool)
+    if buffer.id_key is not None:
+        ids, after = buffer.scalar(buffer.id_key, start, stop), buffer.scalar(buffer.id_key, start + 1, stop + 1)
+        torn |= ids != after
+        falls |= after < ids
+    if buffer.step_key is not None:
+        steps = buffer.scalar(buffer.step_key, start, stop + 1).astype(np.int64)
+        torn |= np.diff(steps) != 1
+    if key is not None and not buffer.n_step:
+        torn |= ~equal_rows(chunk.get(("next", *key))[:m], chunk.after(key))
+    return np.flatnonzero((torn & ~buffer.end(start, stop)) | falls) + start
+
+
+def _older_run(buffer: Buffer) -> Iterator[Problem]:
+    """Rows whose number was guessed: behind the only place that breaks off, they may be those of an earlier run."""
+    import numpy as np
+
+    if buffer.inner > 1 or buffer.permutation is not None or buffer.stretch or buffer.n < 2:
         return
-    key = buffer.id_key or buffer.step_key
-    if key is None or buffer.n < 2:
-        return
-    values = buffer.scalar(key)
-    falls = values[1:] < values[:-1]
-    if key == buffer.step_key:
-        falls = falls & ~buffer.end()[:-1]
-    at = np.flatnonzero(falls) + 1
-    if len(at) == 1:
-        row = int(at[0])
+    key = lightest(buffer) if buffer.observed_keys else None
+    read = [k for k in (buffer.id_key, buffer.step_key, key, *buffer.end_keys) if k is not None]
+    joints = np.concatenate([np.empty(0, np.int64), *buffer.map(_joints, *read, arguments=(key,))])
+    if len(joints) == 1:
+        row = int(joints[0]) + 1
         text = (
-            f"{'.'.join(key)} falls at row {row} of a buffer that is not full: the rows behind it are probably those "
-            "of an earlier run in the same directory"
+            f"at row {row} of a buffer that is not full an episode breaks off or ids start over: the rows behind it "
+            "are probably those of an earlier run in the same directory"
         )
         yield finding("stale_rows", "warning", text, (), [(row, buffer.rows)])
 
@@ -284,8 +301,7 @@ def _generation(buffer: Buffer) -> Iterator[Problem]:
     per_row: NDArray[Any] = np.zeros(0, bool)
     if count:
         per_row = (values.reshape(raw.shape[0], -1)[: buffer.capacity] != 0).any(axis=1)
-    written = np.arange(len(per_row)) < buffer.rows
-    wrong = np.flatnonzero(per_row != written)
+    wrong = np.flatnonzero(per_row[buffer.rows :]) + buffer.rows
     if len(wrong):
-        text = f"{len(wrong)} rows are counted as written and are not valid, or the other way round"
+        text = f"{len(wrong)} rows behind the valid ones are counted as written"
         yield finding("write_count", "warning", text, (), row_ranges(wrong))
