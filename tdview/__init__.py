@@ -16,8 +16,23 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str] = {
     "scan": "tdview.tree.scan",
     "Editor": "tdview.operations.edit",
+    "append_memmap": "tdview.containers.appending",
+    "Appender": "tdview.containers.appending",
+    "recover_append": "tdview.operations.recover",
+    "recover_save": "tdview.operations.recover",
+    "pack_memmap": "tdview.operations.pack",
+    "unpack_memmap": "tdview.operations.unpack",
+    "is_memmap_archive": "tdview.operations.recognise",
+    "refresh_archive_checksums": "tdview.operations.checksums",
+    "stats": "tdview.analysis.stats",
     "verify": "tdview.analysis.verify",
     "open": "tdview.widgets.browser",
+    "Report": "tdview.analysis.report",
+    "audit": "tdview.analysis.audit",
+    "diff": "tdview.analysis.diff",
+    "drop": "tdview.analysis.clean",
+    "episodes": "tdview.analysis.episodes",
+    **dict.fromkeys(("Registry", "Rule", "rule"), "tdview.analysis.rules"),
     "TensorDict": "tdview.containers.tensordict",
     "LazyStackedTensorDict": "tdview.containers.lazy_stack",
     "NonTensorData": "tdview.containers.non_tensor",
@@ -38,7 +53,7 @@ _EXPORTS: dict[str, str] = {
     **dict.fromkeys(
         (
             "AlreadyExistsError ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError EncodeError"
-            " FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotSupportedError"
+            " FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotDirectoryError NotSupportedError"
             " PickleRefusedError Problem ReadOnlyError TdviewError UnsupportedVersionError"
         ).split(),
         "tdview.errors",

@@ -19,11 +19,20 @@ RESERVED = 1 << 20
 """Smallest range that is worth a reservation."""
 
 
+def octets(data: Buffer) -> memoryview:
+    """The bytes of a buffer of whatever item type; a view, unless Python cannot view items of that type."""
+    view = memoryview(data)
+    try:
+        return view.cast("B")
+    except TypeError:  # complex numbers
+        return memoryview(view.tobytes())
+
+
 def write_all(fd: int, data: Buffer) -> None:
     """Writes all of `data` at the file position."""
     written = os.write(fd, data)
     if written != (data.nbytes if isinstance(data, memoryview) else len(data)):
-        rest = memoryview(data).cast("B")[written:]
+        rest = octets(data)[written:]
         while rest:
             rest = rest[os.write(fd, rest) :]
 
@@ -32,7 +41,7 @@ def write_at(fd: int, data: Buffer, offset: int) -> None:
     """Writes all of `data` at byte `offset`; the file position stays."""
     written = os.pwrite(fd, data, offset)
     if written != (data.nbytes if isinstance(data, memoryview) else len(data)):
-        rest = memoryview(data).cast("B")[written:]
+        rest = octets(data)[written:]
         while rest:
             offset += written
             written = os.pwrite(fd, rest, offset)
@@ -47,7 +56,7 @@ def write_parts(fd: int, parts: Sequence[Buffer]) -> None:
     for part in parts:
         size = part.nbytes if isinstance(part, memoryview) else len(part)
         if written < size:
-            write_all(fd, memoryview(part).cast("B")[written:])
+            write_all(fd, octets(part)[written:])
         written = max(0, written - size)
 
 

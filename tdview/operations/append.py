@@ -1,0 +1,216 @@
+"""This module knows how rows are added to a save so that a reader sees all of them or none, also after a kill.
+
+It does not know whether rows fit, nor what they are: it is given the bytes for each leaf.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tdview.format.payload import META
+from tdview.operations.growth import GrowingLeaf, GrowingLevel, GrowingSave, MetaTemplate
+from tdview.storage.fileio import write_all, write_at
+from tdview.storage.leftovers import APPEND_TMP
+
+__all__ = ["RowWriter"]
+
+Buffer = bytes | memoryview
+
+_RESTORED = ".tdtmp-restored"
+
+
+class RowWriter:
+    """Adds rows to one save, as often as it is asked to.
+
+    Every append goes through the same steps, so that a kill at any point leaves the old rows, the new rows, or a
+    state that `recover_append` ends:
+
+    1. the payloads grow: rows are written where the old ones end, which no ``meta.json`` tells of yet;
+    2. the new ``meta.json`` of every level is written as ``.meta.json.append.tmp``, the top one first;
+    3. each is renamed over its ``meta.json``, the top one first.
+
+    An append that fails is taken back: payloads get their old size, every ``meta.json`` its old content.
+
+    Args:
+        save: the save; the caller holds its lock.
+        fsync: whether payloads and ``meta.json`` files are synced to the disk in the order of the steps, so that the
+            same holds for a power failure.
+        keep_open: how many payloads are kept open between appends.
+
+    Spec: `append_memmap`.
+    """
+
+    def __init__(self, save: GrowingSave, *, fsync: bool = False, keep_open: int = 0) -> None:
+        self.save = save
+        self._fsync = fsync
+        self._keep_open = keep_open
+        self._opened = 0
+        self._current = [_original(level) for level in save.levels]
+
+    def close(self) -> None:
+        """Closes the payloads that were kept open."""
+        for leaf in self.save.leaves:
+            if leaf.fd is not None:
+                fd, leaf.fd = leaf.fd, None
+                os.close(fd)
+        self._opened = 0
+
+    def append(self, payloads: Sequence[Buffer], rows: int) -> None:
+        """Adds `rows` rows.
+
+        Args:
+            payloads: for each leaf of the save, in order, its rows in C order.
+            rows: how many; 0 changes nothing.
+        """
+        if rows == 0:
+            return
+        save = self.save
+        grown: list[tuple[GrowingLeaf, bytes]] = []
+        try:
+            for leaf, payload in zip(save.leaves, payloads, strict=True):
+                self._grow(leaf, payload, grown)
+        except BaseException:
+            self._shrink(grown)
+            raise
+        contents = [_template(level).render(save.rows + rows) for level in save.levels]
+        try:
+            for level, content in zip(save.levels, contents, strict=True):
+                self._write_meta(f"{level.directory}/{APPEND_TMP}", content)
+        except BaseException:
+            self._drop_temporaries()
+            self._shrink(grown)
+            raise
+        self._replace_metas(contents, grown)
+        save.rows += rows
+        self._current = contents
+
+    # payloads -------------------------------------------------------------------------------------------------------
+
+    def _grow(self, leaf: GrowingLeaf, payload: Buffer, grown: list[tuple[GrowingLeaf, bytes]]) -> None:
+        if not leaf.row_nbytes:
+            return
+        end = self.save.rows * leaf.row_nbytes
+        fd = self._open(leaf)
+        try:
+            # Bytes behind the declared end are no data, but a failed append gives them back as well.
+            tail = os.pread(fd, leaf.size - end, end) if leaf.size is not None and leaf.size > end else b""
+            grown.append((leaf, tail))
+            write_at(fd, payload, end)
+            if self._fsync:
+                os.fsync(fd)
+        finally:
+            if leaf.fd is None:
+                os.close(fd)
+        nbytes = payload.nbytes if isinstance(payload, memoryview) else len(payload)
+        if not tail:
+            leaf.size = end + nbytes
+        elif leaf.size is not None:
+            leaf.size = max(leaf.size, end + nbytes)
+
+    def _open(self, leaf: GrowingLeaf) -> int:
+        if leaf.fd is not None:
+            return leaf.fd
+        create = os.O_CREAT | os.O_EXCL if leaf.size is None else 0
+        fd = os.open(leaf.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o666)
+        if self._opened < self._keep_open:
+            leaf.fd = fd
+            self._opened += 1
+        return fd
+
+    def _shrink(self, grown: list[tuple[GrowingLeaf, bytes]]) -> None:
+        """Gives the payloads the sizes and the tails that they had."""
+        for leaf, tail in reversed(grown):
+            end = self.save.rows * leaf.row_nbytes
+            with suppress(OSError):
+                if end == 0 and not tail:
+                    os.unlink(leaf.path)
+                    self._forget(leaf)
+                    leaf.size = None
+                    continue
+                fd = self._open(leaf)
+                try:
+                    os.ftruncate(fd, end + len(tail))
+                    if tail:
+                        write_at(fd, tail, end)
+                    leaf.size = end + len(tail)
+                finally:
+                    if leaf.fd is None:
+                        os.close(fd)
+
+    def _forget(self, leaf: GrowingLeaf) -> None:
+        if leaf.fd is not None:
+            fd, leaf.fd = leaf.fd, None
+            self._opened -= 1
+            os.close(fd)
+
+    # meta.json ------------------------------------------------------------------------------------------------------
+
+    def _write_meta(self, path: str, content: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            # With its blocks reserved, ext4 renames the file without sending its content to the disk first: half the
+            # time of an append of one row.
+            if hasattr(os, "posix_fallocate"):
+                with suppress(OSError):
+                    os.posix_fallocate(fd, 0, len(content))
+            write_all(fd, content)
+            if self._fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _replace_metas(self, contents: list[bytes], grown: list[tuple[GrowingLeaf, bytes]]) -> None:
+        levels = self.save.levels
+        replaced = 0
+        try:
+            for level in levels:
+                os.replace(f"{level.directory}/{APPEND_TMP}", f"{level.directory}/{META}")
+                replaced += 1
+            if self._fsync:
+                for level in levels:
+                    _sync_directory(level.directory)
+        except BaseException:
+            self._put_back(contents, replaced)
+            self._shrink(grown)
+            raise
+
+    def _put_back(self, contents: list[bytes], replaced: int) -> None:
+        """Restores the replaced ``meta.json`` files, so that a kill meanwhile is still one that recovery ends.
+
+        First every nested level gets its temporary file again, which makes the append one that can be completed;
+        then the nested levels become old, and the top one last: until it is, the append would be completed, from
+        then on the temporaries do not fit it and are discarded.
+        """
+        levels = self.save.levels
+        for level, content in zip(levels[1:replaced], contents[1:replaced], strict=True):
+            self._write_meta(f"{level.directory}/{APPEND_TMP}", content)
+        for level, content in reversed(list(zip(levels[:replaced], self._current[:replaced], strict=True))):
+            temporary = f"{level.directory}/{_RESTORED}"
+            self._write_meta(temporary, content)
+            os.replace(temporary, f"{level.directory}/{META}")
+        self._drop_temporaries()
+
+    def _drop_temporaries(self) -> None:
+        """Removes the temporary files, the top one last."""
+        for level in reversed(self.save.levels):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{level.directory}/{APPEND_TMP}")
+
+
+def _template(level: GrowingLevel) -> MetaTemplate:
+    assert level.template is not None  # sound: the levels of a GrowingSave have one
+    return level.template
+
+
+def _original(level: GrowingLevel) -> bytes:
+    return _template(level).original
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
