@@ -3,7 +3,7 @@
  * It does not know any rule.
  */
 import type { Context, View } from "./context";
-import { button, h, setText } from "./dom";
+import { h, link, setText } from "./dom";
 import { createFindings } from "./findings";
 import type { Problem } from "./protocol";
 import { createStrip, type Episode } from "./strip";
@@ -30,8 +30,8 @@ export function createAudit(ctx: Context, onReport: (report: Report) => void): A
   const task = createTask(ctx);
   const summary = h("p", { class: "tdv-summary" });
   const body = h("div", { class: "tdv-report" });
-  const run = button("Run audit", () => void ask("audit", "Auditing"));
-  const verifyFiles = button("Verify files", () => void ask("verify", "Verifying"));
+  const run = link("run again", () => void ask("audit", "Auditing"));
+  const verifyFiles = link("verify files", () => void ask("verify", "Verifying"));
   const element = h(
     "div",
     { class: "tdv-audit" },

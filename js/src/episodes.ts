@@ -3,7 +3,7 @@
  * It does not know how episodes are found.
  */
 import type { Context, View } from "./context";
-import { button, h, link, setText } from "./dom";
+import { h, link, setText } from "./dom";
 import { createStrip, type Episode, numberText } from "./strip";
 import { createTask } from "./task";
 import { bytesText } from "./text";
@@ -23,7 +23,7 @@ export function createEpisodes(ctx: Context): View {
   const task = createTask(ctx);
   const summary = h("p", { class: "tdv-summary" });
   const body = h("div", { class: "tdv-report" });
-  const run = button("Find episodes", () => void ask());
+  const run = link("find again", () => void ask());
   const element = h("div", { class: "tdv-audit" }, h("div", { class: "tdv-bar" }, summary, run), task.element, body);
   let asked = -1;
 

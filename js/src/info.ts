@@ -6,7 +6,7 @@ import type { Context, Selection, View } from "./context";
 import { h, link } from "./dom";
 import { createFindings } from "./findings";
 import type { Problem } from "./protocol";
-import { pathText, pyKey } from "./text";
+import { keyText, pathText, pyKey } from "./text";
 import { isAbort } from "./transport";
 
 /** Reply of `node.info`. */
@@ -44,14 +44,14 @@ export function createInfo(ctx: Context): View {
 
   function draw(selection: Selection, info: NodeInfo): void {
     const facts = info.facts.flatMap(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]);
-    const key = pyKey(selection.path);
+    const key = selection.kind === "side_files" ? "" : pyKey(selection.path);
     element.replaceChildren(
       ...(info.value ? [createValue(ctx, info.value)] : []),
       h(
         "dl",
         { class: "tdv-facts-list" },
         h("dt", {}, "key"),
-        h("dd", {}, pathText(selection.path) || "the save itself"),
+        h("dd", {}, selection.path.length ? pathText([...selection.path.slice(0, -1), keyText(selection)]) : "the save itself"),
         ...facts,
       ),
       ...(key ? [link("copy key", () => ctx.copy(key, "key"))] : []),

@@ -36,6 +36,11 @@ export function typeText(row: Row): string {
   return `${dtypeText(row.dtype)} ${row.nested ? "nested" : shapeText(row.shape ?? [])}`;
 }
 
+/** How a key is shown: torchrl's side files are no entry, and an empty key has to be seen. */
+export function keyText(row: Row): string {
+  return row.kind === "side_files" ? "torchrl side files" : row.key || "(empty key)";
+}
+
 /** Which colour a row has: one of a few families of dtypes, or none. */
 export function family(row: Row): string {
   if (row.kind === "side_files" || row.kind.startsWith("non_tensor")) return "value";

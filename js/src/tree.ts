@@ -5,7 +5,7 @@
 import { debounced, h, setAttribute, setText, uniqueId } from "./dom";
 import { type FlatTree, type Item, isBranch, type Missing } from "./flat-tree";
 import { type Badge, type Path, samePath } from "./protocol";
-import { family, pathText, typeText } from "./text";
+import { family, keyText, pathText, typeText } from "./text";
 
 /** Height of a row in pixels; the style sheet says the same. */
 const ROW = 24;
@@ -171,12 +171,12 @@ export class TreeView {
     setAttribute(row, "aria-expanded", branch ? String(item.open) : null);
     setAttribute(row, "aria-selected", String(item !== undefined && samePath(item.path, this.#selected)));
     setAttribute(row, "aria-busy", item ? null : "true");
-    row.classList.toggle("tdv-active", position === this.#model.active);
+    row.classList.toggle("tdv-cursor", position === this.#model.active);
     row.style.paddingInlineStart = `${8 + 16 * ((item?.level ?? (parent?.level ?? 0) + 1) - 1)}px`;
     setText(twist, branch ? (item.open ? "▾" : "▸") : "");
     setAttribute(dot, "class", `tdv-dot tdv-${item ? family(item.row) : "value"}`);
     setText(crumb, item && item.path.length >= item.level ? `${pathText(item.path.slice(0, -1))} › ` : "");
-    setText(key, item ? item.row.key || "(empty key)" : "…");
+    setText(key, item ? keyText(item.row) : "…");
     setText(type, item ? typeText(item.row) : "");
     const mark = item && this.#marks.get(JSON.stringify(item.path));
     const wanted = item ? (mark ? [mark] : item.row.badges) : [];
@@ -185,7 +185,7 @@ export class TreeView {
         ...wanted.map((badge) => h("span", { class: `tdv-badge tdv-${badge.severity}` }, badge.text)),
       );
     }
-    row.title = item ? `${item.row.key}  ${typeText(item.row)}` : "";
+    row.title = item ? `${keyText(item.row)}  ${typeText(item.row)}` : "";
   }
 
   #onClick(event: MouseEvent): void {
