@@ -49,6 +49,8 @@ export function createTable(ctx: Context): View {
   let serial = 0;
   const underWay = new Map<number, AbortController>();
   let opening: AbortController | null = null;
+  let telling: ReturnType<typeof setTimeout> | undefined;
+  let told = false;
 
   const grid = createGrid({ onView: fetchFor, onRange: drawPlace }, ctx.signal);
   const dims = createDims((mapping, done) => remap(mapping, done));
@@ -429,12 +431,28 @@ export function createTable(ctx: Context): View {
     shown.replaceChildren("rows ", h("b", {}, range), ` of ${rows.toLocaleString("en")}${more}${faults}`);
   }
 
+  /** Tells the kernel what `browser.selection` is, once the selection rests. */
+  function tell(range: Range): void {
+    clearTimeout(telling);
+    telling = setTimeout(() => {
+      if (!model || (isSingle(range) && !told)) return;
+      told = !isSingle(range);
+      const [r0, r1, c0, c1] = rectOfRange(range);
+      const what = told ? { view: arrangement(model), rows: [r0, r1], cols: [c0, c1] } : {};
+      ctx.rpc.request("selection", { path: model.selection.path, ...what }, { signal: ctx.signal }).catch(() => undefined);
+    }, 250);
+  }
+
   function drawPlace(range: Range): void {
     if (!model) return;
+    tell(range);
     const { row, col } = range;
     const cell = model.info.rows && model.info.cols ? cache.cell(row, col) : undefined;
     const dtype = model.dtype(col);
-    const parts = [`row ${model.rowHeader(row)[0] || 0}`, model.header(col).text];
+    const parts = [
+      `row ${model.rowHeader(row)[0] || 0}`,
+      model.isLevel || model.info.cols < 2 ? model.header(col).text : `column ${col}`,
+    ];
     if (cell !== undefined && cell !== null && format !== "hex") parts.push(cellText(cell, dtype, "exact"));
     if (!isSingle(range)) {
       const [r0, r1, c0, c1] = rectOfRange(range);

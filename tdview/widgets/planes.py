@@ -256,8 +256,8 @@ class LeafPlane(Plane):
 
     def labels(self, cols: Span) -> list[str]:
         name = ".".join(self.node.path) or "value"
-        if self.col_axis is None:
-            return [name]
+        if self.cols == 1 or self.col_axis is None:
+            return [name] * (clamp(cols, 1)[1] - clamp(cols, 1)[0])
         return [f"{name}[{col}]" for col in range(*clamp(cols, self.cols))]
 
     def cells(self, box: Box, key: tuple[str, ...]) -> tuple[Span, Span] | None:
@@ -312,7 +312,7 @@ class LevelPlane(Plane):
             self.cols += column.count
 
     def labels(self, cols: Span) -> list[str]:
-        return [label for column, left, right in self._cut(cols) for label in _element_labels(column)[left:right]]
+        return [label for column, left, right in self.cut(cols) for label in _element_labels(column)[left:right]]
 
     def cells(self, box: Box, key: tuple[str, ...]) -> tuple[Span, Span] | None:
         column = next((column for column in self.columns if column.key == key and not column.folded), None)
@@ -353,7 +353,8 @@ class LevelPlane(Plane):
             depth=len(self.batch),
         )
 
-    def _cut(self, cols: Span) -> Iterator[tuple[Column, int, int]]:
+    def cut(self, cols: Span) -> Iterator[tuple[Column, int, int]]:
+        """The leaves of some columns of the table, each with the elements that it has among them."""
         start, stop = clamp(cols, self.cols)
         for column in self.columns:
             left, right = max(start, column.start), min(stop, column.start + column.count)
@@ -362,7 +363,7 @@ class LevelPlane(Plane):
 
     def _read(self, rows: Span, cols: Span, raw: bool) -> list[Segment]:
         found = []
-        for column, left, right in self._cut(cols):
+        for column, left, right in self.cut(cols):
             if column.folded:
                 continue
             try:

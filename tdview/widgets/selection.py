@@ -2,8 +2,9 @@
 
 It does not know how a view selects.
 
-Operation: ``selection`` ``{path, boxes: [{path, index: [[start, stop], …]}]}``: the selected node and the boxes of
-elements that are selected in its table, in the order in which they are shown; none stands for the whole node.
+Operation: ``selection`` ``{path, view, rows, cols}``: the node whose table is shown, how it is arranged (see
+`tdview.widgets.pages`), and the half-open spans of rows and columns that are selected in it; without them it is the
+whole node.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tdview.errors import ArgumentError, NotSupportedError, shown
+from tdview.errors import NotSupportedError
 from tdview.widgets.messages import path_arg
+from tdview.widgets.pages import plane_of, span_arg
+from tdview.widgets.planes import LeafPlane, LevelPlane, Plane, Span
 from tdview.widgets.tree_ops import node_of
 
 if TYPE_CHECKING:
@@ -132,23 +135,52 @@ class Selection:
 
 
 def _select(browser: Browser, args: dict[str, Any]) -> dict[str, Any]:
-    path = node_of(browser.root, path_arg(args)).path
-    boxes = args.get("boxes", [])
-    if not isinstance(boxes, list) or len(boxes) > MAX_BOXES or not all(isinstance(box, dict) for box in boxes):
-        raise ArgumentError(f"boxes: expected a list of at most {MAX_BOXES} boxes, got {shown(boxes)}")
-    browser.choose(path, [(node_of(browser.root, path_arg(box)).path, _box(box)) for box in boxes])
+    node = node_of(browser.root, path_arg(args))
+    boxes: list[tuple[tuple[str, ...], Box]] = []
+    if "rows" in args or "cols" in args:
+        plane = plane_of(node, args.get("view", {}))
+        rows, cols = span_arg(args, "rows", plane.rows), span_arg(args, "cols", plane.cols)
+        boxes = list(itertools.islice(_boxes(plane, rows, cols), MAX_BOXES))
+    browser.choose(node.path, boxes)
     return {}
 
 
-def _box(value: dict[str, Any]) -> Box:
-    spans = value.get("index")
-    if not isinstance(spans, list) or not all(_is_span(span) for span in spans):
-        raise ArgumentError(f"index: expected a list of [start, stop], got {shown(spans)}")
-    return tuple((span[0], span[1]) for span in spans)
+def _boxes(plane: Plane, rows: Span, cols: Span) -> Iterator[tuple[tuple[str, ...], Box]]:
+    """The elements behind a rectangle of a table, in the order in which it shows them."""
+    for run in plane.runs(*rows):
+        if isinstance(plane, LeafPlane):
+            yield plane.node.path, tuple(_span(place) for place in plane.slices(run, cols))
+        elif isinstance(plane, LevelPlane):
+            for column, left, right in plane.cut(cols):
+                if column.folded:
+                    continue
+                for outer in _spans_of(run, plane.batch):
+                    for inner in _spans_of((left, right), column.trailing):
+                        yield column.leaf.path, (*outer, *inner)
 
 
-def _is_span(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(bound) is int and bound >= 0 for bound in value)
+def _spans_of(span: Span, sizes: tuple[int, ...]) -> Iterator[Box]:
+    """The positions ``start .. stop`` in C order as boxes: whole blocks of the inner axes together."""
+    if not sizes:
+        yield ()
+        return
+    start, stop = span
+    inner = math.prod(sizes[1:])
+    while start < stop:
+        first, within = divmod(start, inner)
+        if within == 0 and stop - start >= inner:
+            last = first + (stop - start) // inner
+            yield ((first, last), *((0, size) for size in sizes[1:]))
+            start = last * inner
+        else:
+            end = min(stop, (first + 1) * inner)
+            for box in _spans_of((within, within + end - start), sizes[1:]):
+                yield ((first, first + 1), *box)
+            start = end
+
+
+def _span(place: slice | int) -> Span:
+    return (place, place + 1) if isinstance(place, int) else (place.start, place.stop)
 
 
 def _slices(box: Box) -> tuple[slice, ...]:

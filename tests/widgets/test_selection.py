@@ -53,7 +53,7 @@ def test_a_range_of_a_table_is_selected(save: Path, view_of: Callable[[Any], Any
     browser = tdview.open(save)
     view = view_of(browser)
     browser.select("obs")
-    view.ask("selection", {"path": ["obs"], "boxes": [{"path": ["obs"], "index": [[2, 4], [1, 3]]}]})
+    view.ask("selection", {"path": ["obs"], "view": {}, "rows": [2, 4], "cols": [1, 3]})
     selection = browser.selection
     assert selection.tensors[("obs",)].tolist() == [[7, 8], [10, 11]]
     frame = selection.frame()
@@ -92,17 +92,33 @@ def test_a_range_over_several_leaves_and_the_seam_of_a_ring(save: Path) -> None:
     [
         ({}, "ArgumentError"),
         ({"path": ["no"]}, "KeyMissingError"),
-        ({"path": [], "boxes": 3}, "ArgumentError"),
-        ({"path": [], "boxes": [3]}, "ArgumentError"),
-        ({"path": [], "boxes": [{"path": ["obs"]}]}, "ArgumentError"),
-        ({"path": [], "boxes": [{"path": ["obs"], "index": [[0, -1]]}]}, "ArgumentError"),
-        ({"path": [], "boxes": [{"path": ["no"], "index": []}]}, "KeyMissingError"),
+        ({"path": [], "rows": 3}, "ArgumentError"),
+        ({"path": [], "rows": [0, "x"]}, "ArgumentError"),
+        ({"path": [], "rows": [0, 1], "view": 3}, "ArgumentError"),
+        ({"path": ["obs"], "rows": [0, 1], "view": {"rowAxis": 9}}, "ArgumentError"),
     ],
 )
 def test_a_malformed_selection_is_refused(
     save: Path, view_of: Callable[[Any], Any], args: dict[str, Any], code: str
 ) -> None:
     assert view_of(tdview.open(save)).refused("selection", args) == code
+
+
+def test_a_range_of_the_whole_table_spans_leaves(save: Path, view_of: Callable[[Any], Any]) -> None:
+    browser = tdview.open(save)
+    view_of(browser).ask("selection", {"path": [], "view": {}, "rows": [1, 3], "cols": [2, 4]})
+    assert browser.selection.boxes == ((("obs",), ((1, 3), (2, 3))), (("next", "r"), ((1, 3),)))
+
+
+def test_a_table_of_two_batch_dims_is_cut_into_boxes(tmp_path: Path, view_of: Callable[[Any], Any]) -> None:
+    source = TensorDict({"a": torch.arange(24).view(3, 2, 2, 2)}, batch_size=[3, 2])
+    source.save(tmp_path / "run")
+    browser = tdview.open(tmp_path / "run")
+    view_of(browser).ask("selection", {"path": [], "view": {}, "rows": [1, 6], "cols": [1, 4]})
+    boxes = browser.selection.boxes
+    numbers = sorted(n for _, box in boxes for n in source["a"][tuple(slice(*span) for span in box)].flatten().tolist())
+    assert numbers == sorted(source["a"].view(6, 4)[1:6, 1:4].flatten().tolist())
+    assert len(boxes) == 4
 
 
 def test_rows_need_a_batch(tmp_path: Path) -> None:
