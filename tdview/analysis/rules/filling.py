@@ -123,7 +123,7 @@ def _is_zero(buffer: Buffer, key: Key) -> bool:
     return buffer.columns[key].feature_size > 0
 
 
-def _empty_rows(chunk: Chunk) -> NDArray[Any]:
+def _empty_rows(chunk: Chunk, but: tuple[Key, ...]) -> NDArray[Any]:
     """Positions whose every value in every leaf is a zero byte. Looks on only where a leaf was zero so far."""
     import numpy as np
 
@@ -135,6 +135,8 @@ def _empty_rows(chunk: Chunk) -> NDArray[Any]:
     for key in sorted(buffer.columns, key=lambda k: col.nbytes(buffer.columns[k])):
         if not len(left):
             break
+        if key in but:
+            continue
         dense = len(left) * 4 > chunk.stop - chunk.start
         values = chunk.get(key)[left - chunk.start] if dense else buffer.take(key, left)
         left = left[~bits(values).any(axis=1)]
@@ -149,12 +151,13 @@ def _unwritten(buffer: Buffer) -> Iterator[Problem]:
         return
     light = [key for key in buffer.columns if not buffer.is_heavy(key)]
     spans = buffer.spans(light or buffer.columns)
-    found = buffer.engine.run(buffer, _empty_rows, spans, ())
+    never_zero = _never_zero(buffer)
+    numbered = (("index",),) if never_zero not in ((), ("index",)) else ()  # a row number alone is no data
+    found = buffer.engine.run(buffer, _empty_rows, spans, (numbered,))
     empty = np.concatenate(found) if found else np.empty(0, np.int64)
     if not len(empty):
         return
     rows = buffer.storage_rows(empty)
-    never_zero = _never_zero(buffer)
     sure = bool(never_zero) and (bool((rows > 0).any()) or never_zero != ("index",))
     text = f"{len(empty)} rows inside the valid range are zero in every leaf"
     why = f": they were never written, since {'.'.join(never_zero)} is never zero" if sure else ": they look unwritten"
