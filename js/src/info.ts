@@ -8,13 +8,14 @@ import { createFindings } from "./findings";
 import type { Problem } from "./protocol";
 import { keyText, pathText, pyKey } from "./text";
 import { isAbort } from "./transport";
+import { createHandOn, createValue, type Value } from "./value";
 
 /** Reply of `node.info`. */
 export type NodeInfo = {
   readonly facts: readonly (readonly [label: string, value: string])[];
   readonly problems: readonly Problem[];
-  /** Of a non-tensor: its value as JSON or text, or why it is not shown. */
-  readonly value: { readonly text: string; readonly form: "json" | "text" | "refused"; readonly cut: boolean } | null;
+  /** Of a non-tensor: its value. */
+  readonly value: Value | null;
 };
 
 export function createInfo(ctx: Context): View {
@@ -46,33 +47,23 @@ export function createInfo(ctx: Context): View {
     const facts = info.facts.flatMap(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]);
     const key = selection.kind === "side_files" ? "" : pyKey(selection.path);
     element.replaceChildren(
-      ...(info.value ? [createValue(ctx, info.value)] : []),
+      ...(info.value ? [createValue(ctx, selection.path, info.value)] : []),
       h(
         "dl",
         { class: "tdv-facts-list" },
         h("dt", {}, "key"),
-        h("dd", {}, selection.path.length ? pathText([...selection.path.slice(0, -1), keyText(selection)]) : "the save itself"),
+        h(
+          "dd",
+          {},
+          selection.path.length ? pathText([...selection.path.slice(0, -1), keyText(selection)]) : "the save itself",
+        ),
         ...facts,
       ),
       ...(key ? [link("copy key", () => ctx.copy(key, "key"))] : []),
+      ...(selection.path.length === 0 && ctx.state.edits.count ? [createHandOn(ctx)] : []),
       ...(info.problems.length ? [createFindings(ctx, info.problems)] : []),
     );
   }
 
   return { element, show: (selection) => void show(selection), destroy: () => asked?.abort() };
-}
-
-function createValue(ctx: Context, value: NonNullable<NodeInfo["value"]>): HTMLElement {
-  if (value.form === "refused") return h("p", { class: "tdv-empty" }, value.text);
-  return h(
-    "section",
-    { class: "tdv-shown-value", "aria-label": "Value" },
-    h("pre", { tabindex: 0 }, value.text),
-    h(
-      "div",
-      {},
-      link("copy value", () => ctx.copy(value.text, "value")),
-      value.cut ? " The text is cut." : "",
-    ),
-  );
 }

@@ -439,7 +439,9 @@ export function createTable(ctx: Context): View {
       told = !isSingle(range);
       const [r0, r1, c0, c1] = rectOfRange(range);
       const what = told ? { view: arrangement(model), rows: [r0, r1], cols: [c0, c1] } : {};
-      ctx.rpc.request("selection", { path: model.selection.path, ...what }, { signal: ctx.signal }).catch(() => undefined);
+      ctx.rpc
+        .request("selection", { path: model.selection.path, ...what }, { signal: ctx.signal })
+        .catch(() => undefined);
     }, 250);
   }
 
