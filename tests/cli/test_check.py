@@ -31,8 +31,8 @@ def test_a_truncated_leaf_is_found_and_ends_with_1(tdview, truncated: Path) -> N
 
 
 def test_fail_on_moves_the_line(tdview, buffer: Path) -> None:
-    assert tdview("verify", buffer, "--fail-on", "note").code == 1  # the pickle of every dump is a note
-    assert tdview("verify", buffer, "--fail-on", "warning").code == 0
+    assert tdview("audit", buffer, "--fail-on", "note").code == 1  # the seam of a wrapped ring is a note
+    assert tdview("audit", buffer, "--fail-on", "warning").code == 0
 
 
 def test_audit_of_a_sound_buffer_ends_with_0(tdview, buffer: Path) -> None:
@@ -47,9 +47,9 @@ def test_audit_finds_every_planted_fault(tdview, faulty: Path) -> None:
 
 
 def test_audit_rules_can_be_chosen(tdview, faulty: Path) -> None:
-    only = tdview("audit", faulty, "--only", "non_finite", "--json")
+    only = tdview("audit", faulty, "--only", "finite", "--json")
     assert {problem["code"] for problem in only.json["problems"]} == {"non_finite"}
-    skipped = tdview("audit", faulty, "--skip", "non_finite", "--json")
+    skipped = tdview("audit", faulty, "--skip", "finite", "--json")
     assert "non_finite" not in {problem["code"] for problem in skipped.json["problems"]}
     assert tdview("audit", faulty, "--only", "no_such_rule").code == 2
 
