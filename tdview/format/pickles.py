@@ -33,6 +33,7 @@ _CLASSES: dict[tuple[str, str], type] = {
     ("builtins", "NoneType"): type(None),
     ("collections", "OrderedDict"): OrderedDict,
 }
+_CLASSES |= {("__builtin__", "xrange"): range, ("__builtin__", "unicode"): str, ("__builtin__", "long"): int}
 _CLASSES |= {("__builtin__", name): kind for (module, name), kind in _CLASSES.items() if module == "builtins"}
 
 
@@ -66,13 +67,23 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("builtins", "slice"): lambda *args: slice(*(_only(a, int, type(None)) for a in args)),
     ("builtins", "bytearray"): lambda *args: bytearray(_bytes(*args)) if args else bytearray(),
     ("builtins", "bytes"): lambda *args: _bytes(*args) if args else b"",
+    ("builtins", "type"): lambda *args: _none_type(*args),
     ("_codecs", "encode"): lambda text, codec="utf-8": _latin1(text, codec),
     ("torch", "Size"): _container(tuple),
     **{("pathlib", name): _path(PurePosixPath) for name in ("PosixPath", "PurePosixPath", "Path", "PurePath")},
     **{("pathlib", name): _path(PureWindowsPath) for name in ("WindowsPath", "PureWindowsPath")},
 }
+# Protocols 0 to 2 spell the names of Python 2.
+_CALLS |= {("__builtin__", "xrange"): _CALLS["builtins", "range"]}
 _CALLS |= {("__builtin__", name): call for (module, name), call in _CALLS.items() if module == "builtins"}
 _CALLS |= {("pathlib._local", name): call for (module, name), call in _CALLS.items() if module == "pathlib"}
+
+
+def _none_type(*args: Any) -> type:
+    """The class of None is pickled as a call of `type`; nothing else is."""
+    if args != (None,):
+        raise _Refused("a call of 'builtins.type'")
+    return type(None)
 
 
 def _bytes(value: Any, codec: Any = None) -> bytes:

@@ -270,7 +270,7 @@ class Node:
 
     def _make_children(self) -> Iterator[Node]:
         kind = self._stored_kind
-        if self.meta is None or kind in _NON_TENSOR or len(self.path) >= MAX_DEPTH:
+        if self.meta is None or kind in _NON_TENSOR:
             return
         if kind == "tensordict":
             yield from self._entries(self.meta)
