@@ -498,7 +498,8 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     style.left = `${heads + source.layout.left(editor.col) - horizontal.offset}px`;
     style.top = `${ROW_PX + editor.row * ROW_PX - vertical.offset}px`;
     style.width = `${Math.max(90, source.layout.width(editor.col))}px`;
-    // The reason of a refusal stands below the cell, or above it where the table ends.
+    // The reason of a refusal stands below the cell and to its right, or where the table has room.
+    editor.box.classList.toggle("tdv-far", source.layout.left(editor.col) - horizontal.offset > viewWidth() / 2);
     editor.box.classList.toggle("tdv-low", (editor.row + 3) * ROW_PX - vertical.offset > viewHeight());
   }
 

@@ -8,7 +8,7 @@ import type { Path } from "./protocol";
 import { createTask } from "./task";
 import { dtypeText, pyNode, shapeText } from "./text";
 
-type Number_ = number | string | null;
+type Value = number | string | boolean | null;
 type LeafStats = {
   key: Path;
   dtype: string;
@@ -16,11 +16,11 @@ type LeafStats = {
   count: number;
   nan: number;
   inf: number;
-  min: Number_;
-  max: Number_;
-  mean: Number_;
-  std: Number_;
-  quantiles: readonly (readonly [number, Number_])[];
+  min: Value;
+  max: Value;
+  mean: Value;
+  std: Value;
+  quantiles: readonly (readonly [number, Value])[];
   distinct: number | null;
   histogram: { edges: readonly number[]; counts: readonly number[] } | null;
   sampled: number;
@@ -44,7 +44,11 @@ export function createStats(ctx: Context): View {
     if (!asked) return;
     start.hidden = true;
     content.classList.add("tdv-old");
-    const reply = await task.run<StatsReply>("stats", { path: asked.path, bins: 48 }, "Reading values");
+    const reply = await task.run<StatsReply>(
+      "stats",
+      { path: asked.path, bins: asked.dtype ? 48 : 24 },
+      "Reading values",
+    );
     if (asked !== selection) return;
     content.classList.remove("tdv-old");
     if (!reply) {
@@ -61,7 +65,7 @@ export function createStats(ctx: Context): View {
   }
 
   function levelTable(reply: StatsReply, depth: number): HTMLElement {
-    const heads = ["key", "type", "elements", "NaN", "Inf", "min", "max", "mean", "std", "distinct", "histogram"];
+    const heads = ["key", "type", "histogram", "elements", "NaN", "Inf", "min", "max", "mean", "std", "distinct"];
     const rows = reply.leaves.map((leaf) => {
       const open = button(leaf.key.slice(depth).join("."), () => ctx.select(leaf.key, { tab: "Stats" }), {
         class: "tdv-link",
@@ -80,10 +84,11 @@ export function createStats(ctx: Context): View {
         "tr",
         { title: leaf.note },
         h("th", { scope: "row" }, open),
-        h("td", { class: "tdv-dim" }, `${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}`),
+        h("td", { class: "tdv-dim", title: shapeText(leaf.shape) }, dtypeText(leaf.dtype)),
         ...(leaf.problem
           ? [h("td", { class: "tdv-error", colspan: texts.length + 1 }, leaf.problem)]
           : [
+              h("td", {}, bars(leaf, 72, 18)),
               ...texts.map((text, i) =>
                 h(
                   "td",
@@ -91,7 +96,6 @@ export function createStats(ctx: Context): View {
                   text,
                 ),
               ),
-              h("td", {}, bars(leaf, 96, 18)),
             ]),
       );
     });
@@ -155,9 +159,9 @@ function leafView(leaf: LeafStats): HTMLElement[] {
     ([share, value]) => [`${Number((100 * share).toPrecision(4))} %`, text(value), ""] as const,
   );
   const { histogram } = leaf;
-  const caption = histogram
-    ? `${text(histogram.edges[0] ?? null)} … ${text(histogram.edges.at(-1) ?? null)}`
-    : "no finite numbers";
+  const ends = histogram
+    ? [histogram.edges[0], histogram.edges.at(-1)].map((edge) => text(edge ?? null))
+    : ["no finite numbers"];
   const note = h("p", { class: "tdv-shown" });
   setText(note, leaf.note);
   return [
@@ -166,7 +170,12 @@ function leafView(leaf: LeafStats): HTMLElement[] {
       { class: "tdv-stats-leaf" },
       list(facts),
       quantiles.length ? list(quantiles) : null,
-      h("figure", { class: "tdv-histogram" }, bars(leaf, 420, 150), h("figcaption", {}, caption)),
+      h(
+        "figure",
+        { class: "tdv-histogram" },
+        bars(leaf, 330, 170),
+        h("figcaption", {}, ...ends.map((end) => h("span", {}, end))),
+      ),
     ),
     note,
   ];
@@ -200,17 +209,13 @@ const distinct = (leaf: LeafStats): string =>
   leaf.distinct === null ? "" : `${leaf.sampled < leaf.count ? "≥ " : ""}${whole(leaf.distinct)}`;
 
 /** Integers in full, others to nine digits. */
-function text(value: Number_): string {
+function text(value: Value): string {
   if (value === null) return "–";
-  if (typeof value === "string" || Number.isInteger(value)) return String(value);
-  return String(Number(value.toPrecision(9)));
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(9))) : String(value);
 }
 
 /** To six digits, for a table. */
-function short(value: Number_): string {
-  return typeof value === "number" && !Number.isInteger(value)
-    ? String(Number(value.toPrecision(6)))
-    : value === null
-      ? ""
-      : String(value);
+function short(value: Value): string {
+  return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : text(value);
 }
