@@ -172,7 +172,7 @@ def _cut(buffer: Buffer, first: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
     oldest = first < buffer.stride
-    if buffer.fill is None or buffer.fill.seam is None or buffer.time_last or not len(first):
+    if buffer.fill is None or not buffer.fill.wrapped or buffer.time_last or not len(first):
         return np.zeros(len(first), bool)
     if buffer.step_key is None:
         return oldest

@@ -5,7 +5,6 @@ It does not know what the rows mean, nor whether they are sound.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import mul
@@ -14,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.errors import Problem, TdviewError
 from tdview.format import torchrl
+from tdview.tree.fill_guess import guess_rows, guess_seam
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
 
 __all__ = ["Fill", "SideFiles", "fill_of", "ring", "side_files_of"]
 
 _SIDE_LIMIT = 64 << 20
-_BLOCK = 4 << 20
 _ENDS = ("done", "terminated", "truncated")
-_IDS = (("collector", "traj_ids"), ("traj_ids",), ("episode",))
 _FLAT = frozenset({"shift", "is_full", "_storage_shape"})
 
 
@@ -63,6 +60,11 @@ class Fill:
     def full(self) -> bool:
         """Every row is written."""
         return self.rows == self.capacity
+
+    @property
+    def wrapped(self) -> bool:
+        """Rows were overwritten: the oldest episode may lack its first steps."""
+        return self.seam is not None or (self.full and (self.write_count or 0) > self.capacity)
 
     @property
     def seam(self) -> int | None:
@@ -206,7 +208,7 @@ def fill_of(node: Node) -> Fill | None:
     if fill is None:
         return _guess(node, shape)
     if fill.full and fill.cursor is None and fill.ordered:
-        cursor, why = _guess_seam(node, shape)
+        cursor, why = guess_seam(node, shape)
         chronological = ring(fill.capacity, fill.rows, cursor)
         return replace(fill, chronological=chronological, certain=False, guessed_from=f"{why}; there is no cursor")
     return replace(fill, rotated=set(node) >= _FLAT)
@@ -279,146 +281,13 @@ def _counts_rows(length: int, capacity: int, inner: int, cursor: int | None) -> 
     return length in (cursor, capacity)
 
 
-# -- without side files ---------------------------------------------------------------------------------------------
-
-
 def _guess(node: Node, shape: tuple[int, ...]) -> Fill:
     capacity, inner = shape[0], reduce(mul, shape[1:], 1)
-    rows, why = _guess_rows(node, shape)
+    rows, why = guess_rows(node, shape)
     fill = Fill(capacity=capacity, rows=rows, certain=False, guessed_from=why, inner=inner, single=inner == 1)
     if not fill.full:
         return replace(fill, cursor=rows, chronological=ring(capacity, rows, rows))
-    cursor, seam = _guess_seam(node, shape)
+    cursor, seam = guess_seam(node, shape)
     return replace(
         fill, cursor=cursor, chronological=ring(capacity, rows, cursor), guessed_from=f"{why}; {seam}"
     )  # fmt: skip
-
-
-def _guess_rows(node: Node, shape: tuple[int, ...]) -> tuple[int, str]:
-    capacity = shape[0]
-    if capacity == 0 or set(node) >= _FLAT:
-        return capacity, "the capacity"
-    index = _leaf(node, ("index",))
-    if index is not None and index.dtype == "torch.int64" and tuple(index.shape) == shape:
-        rows = _rows_by_index(index, capacity)
-        if rows is not None:
-            return rows, "the index leaf"
-    rows = _rows_by_zeros(node, capacity)
-    if rows == 0:
-        return capacity, "the capacity; every row is empty"
-    return rows, "empty rows at the end" if rows < capacity else "no empty rows at the end"
-
-
-def _rows_by_index(index: Leaf, capacity: int) -> int | None:
-    """Rows whose index is their own number, by bisection; None if the leaf is no row number."""
-    import numpy as np
-
-    def holds(row: int) -> bool:
-        return bool(np.all(index.numpy(slice(row, row + 1)) == row))
-
-    if capacity < 2 or not holds(0) or not holds(1):
-        return None
-    low, high = 2, capacity
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if holds(middle) else (low, middle)
-    probe = np.unique(np.linspace(0, low - 1, min(low, 64)).astype(np.int64))
-    return low if all(holds(int(row)) for row in probe) else None
-
-
-def _rows_by_zeros(node: Node, capacity: int) -> int:
-    """Rows up to the last one that is not empty in every plain leaf."""
-    rows = 0
-    for leaf in node.leaves():
-        shape = tuple(leaf.shape)
-        if not leaf.direct or not shape or shape[0] != capacity or not leaf.nbytes:
-            continue
-        try:
-            raw = leaf.raw()
-        except TdviewError:
-            continue
-        last = _last_byte(raw, _data_end(leaf, len(raw)))
-        rows = max(rows, -(-last // max(1, len(raw) // capacity)))
-        if rows == capacity:
-            break
-    return min(rows, capacity)
-
-
-def _last_byte(raw: memoryview, end: int) -> int:
-    """Number of bytes up to the last one that is not zero. Reads from the end and stops there."""
-    import numpy as np
-
-    values = np.frombuffer(raw, np.uint8)
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        found = np.flatnonzero(values[start:end])
-        if len(found):
-            return start + int(found[-1]) + 1
-        end = start
-    return 0
-
-
-def _data_end(leaf: Leaf, nbytes: int) -> int:
-    """End of the last region of a sparse file that has storage; what lies behind was never written."""
-    info, store = leaf.info, leaf.store
-    if info is None or store.form != "directory" or not hasattr(os, "SEEK_DATA"):
-        return nbytes
-    try:
-        handle = os.open(store.location / info.name, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    except OSError:
-        return nbytes
-    try:
-        end = position = 0
-        while position < nbytes:
-            position = os.lseek(handle, position, os.SEEK_DATA)
-            end = position = os.lseek(handle, position, os.SEEK_HOLE)
-    except OSError:  # ENXIO: nothing but a hole behind `position`
-        return min(end, nbytes)
-    finally:
-        os.close(handle)
-    return min(end, nbytes)
-
-
-def _leaf(node: Node, key: tuple[str, ...]) -> Leaf | None:
-    found = node[key] if key in node else None  # noqa: SIM401 (a Node has no get)
-    return found if found is not None and found.is_leaf else None  # type: ignore[return-value]  # sound: is_leaf
-
-
-def _guess_seam(node: Node, shape: tuple[int, ...]) -> tuple[int | None, str]:
-    """Cursor of a full ring: the one row where the trajectory ids of every lane fall, or an episode breaks off."""
-    import numpy as np
-
-    capacity = shape[0]
-    try:
-        for key in _IDS:
-            leaf = _leaf(node, key)
-            if leaf is not None and tuple(leaf.shape)[: len(shape)] == shape:
-                ids = leaf.numpy().reshape(capacity, -1)
-                falls = ids[1:] < ids[:-1]
-                rows = np.flatnonzero(falls.all(axis=1)) + 1
-                if len(rows) == 1 and int(falls.sum()) == falls.shape[1]:
-                    return int(rows[0]), f"the seam is where {'.'.join(key)} falls"
-                return None, f"no seam: {'.'.join(key)} {'falls at several rows' if falls.any() else 'never falls'}"
-        steps = _leaf(node, ("step_count",))
-        if steps is not None and tuple(steps.shape)[: len(shape)] == shape:
-            count = steps.numpy().reshape(capacity, -1)
-            broken = (count[1:] <= count[:-1]) & ~_ends(node, capacity, count.shape[1])[:-1]
-            rows = np.flatnonzero(broken.all(axis=1)) + 1
-            if len(rows) == 1 and int(broken.sum()) == broken.shape[1]:
-                return int(rows[0]), "the seam is where step_count falls without an end"
-    except TdviewError:
-        pass
-    return None, "no sign of a seam"
-
-
-def _ends(node: Node, capacity: int, lanes: int) -> NDArray[Any]:
-    import numpy as np
-
-    ends = np.zeros((capacity, lanes), bool)
-    for name in _ENDS:
-        leaf = _leaf(node, ("next", name))
-        if leaf is not None:
-            values = leaf.numpy().reshape(capacity, -1)
-            if values.shape == ends.shape:
-                ends |= values.astype(bool)
-    return ends
