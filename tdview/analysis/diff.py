@@ -14,7 +14,7 @@ from tdview.analysis.columns import Key, bits
 from tdview.analysis.replay import row_ranges
 from tdview.analysis.report import Report
 from tdview.analysis.rules.registry import finding
-from tdview.errors import ArgumentError, Problem, TdviewError, shown
+from tdview.errors import ArgumentError, DecodeError, NotSupportedError, Problem, TdviewError, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,7 +170,7 @@ def _leaves(a: Leaf, b: Leaf, key: Key, work: _Work) -> Iterator[Problem]:
         yield finding("schema", "error", text, key)
     try:
         differing = list(_compare(a, b, key, work))
-    except TdviewError as error:
+    except (DecodeError, NotSupportedError) as error:
         work.unequal += 1
         yield finding("not_checked", "warning", f"the leaf cannot be compared: {error}"[:300], key)
         return
