@@ -296,10 +296,22 @@ VALUES = st.sampled_from(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*META, "n", "stack_dim", "data", "index", "custom_op", "custom_op_kwargs"]), VALUES),
-       st.dictionaries(st.sampled_from(["dtype", "shape", "device", "is_nested", "type"]), VALUES), st.integers(0, 40),
-       st.sampled_from(["TensorDict", "LazyStackedTensorDict", "NonTensorData", "NonTensorStack", "_SubTensorDict",
-                        "_PermutedTensorDict", "_ViewedTensorDict", "Nope"]))  # fmt: skip
+ENTRIES = st.sampled_from([*META, "n", "stack_dim", "data", "index", "custom_op", "custom_op_kwargs"])
+PARTS = st.sampled_from(["dtype", "shape", "device", "is_nested", "type"])
+CLASSES = st.sampled_from(
+    [
+        "TensorDict",
+        "LazyStackedTensorDict",
+        "NonTensorData",
+        "NonTensorStack",
+        "_SubTensorDict",
+        "_ViewedTensorDict",
+        "X",
+    ]
+)
+
+
+@given(st.dictionaries(ENTRIES, VALUES), st.dictionaries(PARTS, VALUES), st.integers(0, 40), CLASSES)
 @settings(max_examples=300)
 def test_any_meta_json_gives_a_result_or_an_error(
     fields: dict[str, Any], entry: dict[str, Any], payload: int, name: str
