@@ -35,7 +35,7 @@ from tdview.errors import (
 )
 from tdview.format.classes import CLASS_NAMES, class_text, type_text
 from tdview.format.dtypes import DTYPES
-from tdview.format.keys import encode_key, file_names
+from tdview.format.keys import decode_key, encode_key, file_names
 from tdview.format.meta import LeafEntry, LevelMeta
 from tdview.format.payload import payload_file, shape_file
 from tdview.format.pickles import PICKLE_LIMIT
@@ -152,8 +152,18 @@ class Builder:
             return (encoded,)  # such a name would leave the save
         return (key, encoded) if key != encoded else (key,)
 
+    def _candidates(self, node: Node, key: str) -> list[str]:
+        """`_names` without those that another key of the level is encoded to, as the empty key is to ``%``."""
+        entries = node.meta.entries if node.meta is not None else {}
+
+        def owner(name: str) -> str:
+            found = decode_key(name)
+            return found if found != key and found in entries and encode_key(found) == name else key
+
+        return [name for name in self._names(key) if owner(name) == key]
+
     def _level_name(self, node: Node, key: str) -> str:
-        names = self._names(key)
+        names = self._candidates(node, key) if encode_key(key) != key else [key]
         for name in names if len(names) > 1 else ():
             if node.store.is_level(node.file(name)):
                 return name
@@ -192,7 +202,7 @@ class Builder:
 
     def _file_name(self, node: Node, key: str) -> str:
         """The first of the names under which a leaf may lie that exists."""
-        names = self._names(key)
+        names = self._candidates(node, key)
         there = (name for name in names if node.store.info(node.file(payload_file(name))) is not None)
         return next(there, names[0])
 

@@ -34,7 +34,7 @@ def compared(value: Any, other: Any, how: Comparison) -> Any:
 def _nested_equal(value: Tensor, other: Any) -> bool:
     if not isinstance(other, Tensor) or not other.is_nested:
         return False
-    left, right = value.unbind(), other.unbind()
+    left, right = value.unbind(0), other.unbind(0)
     return len(left) == len(right) and all(map(torch.equal, left, right))
 
 

@@ -16,11 +16,25 @@ from torch import Tensor
 
 from tdview.errors import AlreadyExistsError, ArgumentError, DecodeError, MissingFileError, Problem, ReadOnlyError
 
-__all__ = ["MapMode", "MemoryMappedTensor", "anonymous", "file_of", "opened", "view_of", "whole_file_of"]
+__all__ = [
+    "CARRIERS",
+    "MapMode",
+    "MemoryMappedTensor",
+    "anonymous",
+    "empty",
+    "file_of",
+    "opened",
+    "view_of",
+    "whole_file_of",
+]
 
 MapMode = Literal["r", "r+"] | None
 """None: writes reach the file where the process may write it, else they stay private. "r": they stay private.
 "r+": they reach the file, or opening raises."""
+
+
+CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of each item size: torch can copy and index them where it cannot some rarer dtype."""
 
 
 class MemoryMappedTensor(torch.Tensor):
@@ -138,7 +152,7 @@ class MemoryMappedTensor(torch.Tensor):
                 file.truncate(size.numel() * source.dtype.itemsize)
             out = opened(os.fspath(filename), source.dtype, size, "r+")
         if copy_data:
-            out.copy_(source.expand(size))
+            _copy(source.expand(size), out)
         return out
 
     @classmethod
@@ -185,6 +199,14 @@ class MemoryMappedTensor(torch.Tensor):
         return cls.full(input.shape, dtype=input.dtype, filename=filename, fill_value=1)
 
 
+def _copy(source: Tensor, target: Tensor) -> None:
+    try:
+        target.copy_(source)
+    except NotImplementedError:  # torch has no copy of its own for some rarer dtypes
+        carrier = CARRIERS[source.dtype.itemsize]
+        target.view(carrier).copy_(source.view(carrier))
+
+
 def opened(filename: str, dtype: torch.dtype, shape: Sequence[int], mode: MapMode) -> MemoryMappedTensor:
     """Maps a payload file; see `MemoryMappedTensor.from_filename`."""
     size = torch.Size(shape)
@@ -192,7 +214,7 @@ def opened(filename: str, dtype: torch.dtype, shape: Sequence[int], mode: MapMod
     if mode not in (None, "r", "r+"):
         raise ArgumentError(f"mode: expected None, 'r' or 'r+', got {mode!r}")
     if nbytes == 0:
-        return MemoryMappedTensor._of(torch.empty(size, dtype=dtype), filename, mode)
+        return MemoryMappedTensor._of(empty(size, dtype), filename, mode)
     try:
         found = os.stat(filename).st_size
     except FileNotFoundError:
@@ -202,9 +224,21 @@ def opened(filename: str, dtype: torch.dtype, shape: Sequence[int], mode: MapMod
         what = f"{filename}: payload is {found} bytes, {dtype} {list(size)} needs {nbytes}"
         raise DecodeError(what, [Problem("file_size", what)])
     storage = _mapped(filename, nbytes, mode)
-    tensor = torch.empty(0, dtype=dtype)
+    return MemoryMappedTensor._of(_over(storage, dtype, size), filename, mode)
+
+
+def empty(size: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A tensor without elements."""
+    if dtype == torch.complex32:  # torch warns of its own dtype when it makes one
+        return torch.empty(0, dtype=torch.int32).view(dtype).view(size)
+    return torch.empty(size, dtype=dtype)
+
+
+def _over(storage: torch.UntypedStorage, dtype: torch.dtype, size: torch.Size) -> Tensor:
+    """The tensor whose elements fill a storage from its first byte."""
+    tensor = torch.empty(0, dtype=torch.int32 if dtype == torch.complex32 else dtype)
     tensor.set_(storage, 0, size)  # type: ignore[call-overload]  # sound: the strides have a default
-    return MemoryMappedTensor._of(tensor, filename, mode)
+    return tensor.view(dtype) if dtype == torch.complex32 else tensor
 
 
 def _mapped(filename: str, nbytes: int, mode: MapMode) -> torch.UntypedStorage:
@@ -219,11 +253,9 @@ def anonymous(shape: torch.Size, dtype: torch.dtype) -> MemoryMappedTensor:
     """Zeros in anonymous memory that child processes share; it lasts as long as the process."""
     nbytes = shape.numel() * dtype.itemsize
     if nbytes == 0:
-        return MemoryMappedTensor._of(torch.empty(shape, dtype=dtype), None)
+        return MemoryMappedTensor._of(empty(shape, dtype), None)
     flat = torch.frombuffer(mmap.mmap(-1, nbytes), dtype=torch.uint8, count=nbytes)
-    out = torch.empty(0, dtype=dtype)
-    out.set_(flat.untyped_storage(), 0, shape)  # type: ignore[call-overload]  # sound: the strides have a default
-    return MemoryMappedTensor._of(out, None)
+    return MemoryMappedTensor._of(_over(flat.untyped_storage(), dtype, shape), None)
 
 
 def view_of(result: Any, source: Tensor) -> Any:

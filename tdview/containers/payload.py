@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from tdview.containers.memory import CARRIERS
 from tdview.containers.pending import Pending
 from tdview.errors import EncodeError, NotSupportedError, Problem, shown
 from tdview.format.dtypes import DTYPES
@@ -19,8 +20,6 @@ __all__ = ["check_savable", "component_sizes", "nbytes_of", "payload_blocks"]
 
 _BLOCK = 1 << 24
 """Bytes that a tensor which is not contiguous is copied in at a time."""
-
-_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def check_savable(leaf: Tensor | Pending, key: str) -> None:
@@ -51,7 +50,7 @@ def check_savable(leaf: Tensor | Pending, key: str) -> None:
 
 def component_sizes(leaf: Tensor) -> list[list[int]]:
     """Sizes of the parts of a nested tensor, one row for each."""
-    return [list(part.shape) for part in leaf.unbind()]
+    return [list(part.shape) for part in leaf.unbind(0)]
 
 
 def nbytes_of(leaf: Tensor | Pending) -> int:
@@ -64,7 +63,7 @@ def payload_blocks(leaf: Tensor | Pending) -> Callable[[], Iterator[memoryview]]
 
     def blocks() -> Iterator[memoryview]:
         tensor = leaf.open() if isinstance(leaf, Pending) else leaf
-        for part in tensor.unbind() if tensor.is_nested else (tensor,):
+        for part in tensor.unbind(0) if tensor.is_nested else (tensor,):
             yield from _dense_blocks(part)
 
     return blocks
@@ -72,6 +71,8 @@ def payload_blocks(leaf: Tensor | Pending) -> Callable[[], Iterator[memoryview]]
 
 def _dense_blocks(leaf: Tensor) -> Iterator[memoryview]:
     tensor = leaf.detach()
+    if type(tensor) is not Tensor:
+        tensor = tensor.as_subclass(Tensor)
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
     if tensor.dtype.is_complex and tensor.is_conj():
@@ -80,8 +81,8 @@ def _dense_blocks(leaf: Tensor) -> Iterator[memoryview]:
         tensor = tensor.resolve_neg()
     if tensor.numel() == 0:
         return
-    if not tensor.is_contiguous() and tensor.dtype.itemsize in _CARRIERS and not tensor.dtype.is_complex:
-        tensor = tensor.view(_CARRIERS[tensor.dtype.itemsize])  # some dtypes have no copy of their own
+    if not tensor.is_contiguous() and tensor.dtype.itemsize in CARRIERS:
+        tensor = tensor.view(CARRIERS[tensor.dtype.itemsize])  # some dtypes have no copy of their own
     if tensor.is_contiguous() or tensor.ndim == 0:
         yield _octets(tensor.contiguous())
         return

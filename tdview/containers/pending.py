@@ -5,12 +5,13 @@ It does not know meta.json: whoever makes one has checked that its file is there
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tdview.containers.memory import MapMode, opened
+from tdview.containers.memory import MapMode, empty, opened
 from tdview.errors import NotSupportedError, shown
 from tdview.storage.mapping import Access
 from tdview.storage.store import Store
@@ -87,7 +88,7 @@ class PendingEntry(Pending):
     def _flat(self, count: int) -> Tensor:
         nbytes = count * self.dtype.itemsize
         if nbytes == 0:
-            return torch.empty(0, dtype=self.dtype)
+            return empty(torch.Size([0]), self.dtype)
         access: Access = "write" if self.mode == "r+" else "copy"
         buffer = self.store.view(self.filename, nbytes, access)
         octets = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
@@ -144,6 +145,8 @@ def nested_of(flat: Tensor, sizes: Tensor) -> Tensor:
 
 def _nested(flat: Tensor, sizes: Tensor, strides: Tensor, offsets: Tensor) -> Tensor:
     made: Any = torch._nested_view_from_buffer
-    result: Tensor = made(flat, sizes.clone(), strides.clone(), offsets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls the strided layout a prototype, once a process
+        result: Tensor = made(flat, sizes.clone(), strides.clone(), offsets)
     return result
 

@@ -17,7 +17,8 @@ from tdview.containers.collection import Collection
 from tdview.containers.lazy_stack import LazyStackedTensorDict
 from tdview.containers.memory import MemoryMappedTensor, file_of
 from tdview.containers.non_tensor import NonTensorBase
-from tdview.containers.pending import Pending, PendingNested
+from tdview.containers.payload import component_sizes
+from tdview.containers.pending import Pending, PendingNested, nested_of
 from tdview.containers.source import Options, dense_of, source_level, value_level
 from tdview.containers.tensorclass import TensorClass
 from tdview.containers.tensordict import TensorDict
@@ -212,7 +213,7 @@ def mapped_copy(value: Any, place: str, options: Options) -> Any:
 def _mapped_leaf(leaf: Any, filename: str, shape_filename: str) -> Any:
     if leaf.is_nested:
         whole = leaf.open() if isinstance(leaf, Pending) else leaf
-        parts = whole.unbind()
+        parts = whole.unbind(0)
         ndim = parts[0].ndim if parts else 0
         if not whole.numel():
             return whole.detach().cpu()
@@ -226,7 +227,7 @@ def _in_memory(value: Any, *, zeros: bool = False) -> Any:
     def moved(leaf: Any) -> Any:
         tensor = leaf.open() if isinstance(leaf, Pending) else leaf
         if tensor.is_nested:
-            return tensor.clone()
+            return _nested_in_memory(tensor, zeros)
         if type(tensor) is MemoryMappedTensor and file_of(tensor) is None and not zeros:
             return tensor
         return MemoryMappedTensor.from_tensor(tensor.detach().cpu(), copy_data=not zeros)
@@ -247,6 +248,12 @@ def _in_memory(value: Any, *, zeros: bool = False) -> Any:
     out = TensorDict._made(entries, value.batch_size, torch.device("cpu"), value._names and list(value._names))
     out._saved_as = value._saved_as
     return out
+
+
+def _nested_in_memory(tensor: Tensor, zeros: bool) -> Tensor:
+    parts = [part.reshape(-1) for part in tensor.detach().cpu().unbind(0)]
+    flat = MemoryMappedTensor.from_tensor(torch.cat(parts) if parts else tensor.new_empty(0), copy_data=not zeros)
+    return nested_of(flat.as_subclass(Tensor), torch.tensor(component_sizes(tensor), dtype=torch.int64))
 
 
 def _marked(value: Collection, place: Path | None, shared: bool, options: Options | None = None) -> Any:

@@ -208,7 +208,9 @@ class TensorClass(Savable, Collection):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a dict, None for those that are not set."""
-        return dict.fromkeys(self._field_names()) | self._tensordict.to_dict()
+        out: dict[str, Any] = dict.fromkeys(self._field_names())
+        out.update(self._tensordict.to_dict())
+        return out
 
     def keys(self, *args: Any, **kwargs: Any) -> NestedKeys:
         """The fields that are set; see `TensorDict.keys`."""

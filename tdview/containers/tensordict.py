@@ -14,7 +14,7 @@ from torch import Tensor
 from tdview.containers.base import TensorDictBase
 from tdview.containers.collection import Collection
 from tdview.containers.keys import unravel
-from tdview.containers.memory import view_of
+from tdview.containers.memory import CARRIERS, view_of
 from tdview.containers.pending import Pending
 from tdview.containers.savable import Savable
 from tdview.containers.shapes import Names, Op, batch_after
@@ -26,9 +26,15 @@ __all__ = ["TensorDict", "applied"]
 
 def applied(op: Op, value: Any, ndim: int, names: Callable[[Names], Names]) -> Any:
     """A tensor or collection after `op` along its first `ndim` batch dimensions."""
-    if isinstance(value, Tensor):
+    if not isinstance(value, Tensor):
+        return value._rearranged(op, ndim, names)
+    try:
         return view_of(op(value, ndim), value)
-    return value._rearranged(op, ndim, names)
+    except NotImplementedError:  # torch cannot index some dtypes, but it can index ints of their size
+        carrier = CARRIERS.get(value.dtype.itemsize)
+        if carrier is None or value.is_nested:
+            raise
+        return op(value.view(carrier), ndim).view(value.dtype)
 
 
 class TensorDict(Savable, TensorDictBase):
@@ -144,7 +150,10 @@ class TensorDict(Savable, TensorDictBase):
             self._name_child(value)
 
     def _name_child(self, value: Any) -> None:
-        if self._names is not None and isinstance(value, TensorDict):
+        if self._names is None:
+            return
+        value = getattr(value, "_tensordict", value)
+        if isinstance(value, TensorDict) or hasattr(value, "tensordicts"):
             value.names = [*self._names, *value.names[self.ndim :]]
 
     def refine_names(self, *names: str | None) -> Self:
