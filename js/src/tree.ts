@@ -44,6 +44,7 @@ export class TreeView {
   #marks: ReadonlyMap<string, Badge> = new Map();
   #typed = "";
   #typedAt = 0;
+  #late = false;
   #frame = 0;
 
   readonly #options: TreeOptions;
@@ -128,6 +129,8 @@ export class TreeView {
     for (let position = first; position <= last; position++) this.#drawRow(position);
     const shown = model.active >= first && model.active <= last;
     setAttribute(this.element, "aria-activedescendant", shown ? this.#rowId(model.active) : null);
+    const { item } = model.at(model.active);
+    if (this.#late && item) this.#followWhenLoaded(item);
     const missing = model.missing(first, last);
     if (missing.length) this.#options.onMissing(missing);
   }
@@ -208,6 +211,7 @@ export class TreeView {
   }
 
   #choose(item: Item): void {
+    this.#late = false;
     this.#follow.cancel();
     this.#options.onSelect(item);
   }
@@ -230,12 +234,13 @@ export class TreeView {
       return true;
     }
     const typing = key.length === 1 && (key !== " " || this.#isTyping());
+    if (!typing) this.#typed = "";
     const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 1);
     const deed = typing ? this.#typeAhead(key) : model.press(key, page);
     const { item } = model.at(model.active);
     if (deed === "none" && !typing && !/^(Arrow|Page|Home|End)/.test(key)) return false;
     if (deed === "moved") this.scrollToActive();
-    if (deed === "moved" && item) this.#follow(item);
+    if (deed === "moved") this.#followWhenLoaded(item);
     if ((deed === "open" || deed === "close") && item) this.toggle(item, deed === "open");
     if (deed === "select" && item) {
       if (isBranch(item.row)) this.toggle(item);
@@ -243,6 +248,13 @@ export class TreeView {
     }
     this.#drawNow();
     return true;
+  }
+
+  /** The row that a jump reached may have to be fetched first. */
+  #followWhenLoaded(item: Item | undefined): void {
+    this.#follow.cancel();
+    this.#late = item === undefined;
+    if (item) this.#follow(item);
   }
 
   #isTyping(): boolean {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tdview.tree.text import nbytes_text, quoted, shape_text
-from tdview.widgets.tree_ops import page_of, row_of
+from tdview.widgets.tree_ops import page_of, row_of, rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def _rows_text(root: Node) -> str:
     batch = root.batch_size
     if not batch:
         return ""
-    return f"{batch[0]} rows" if len(batch) == 1 else f"batch {shape_text(batch)}"
+    return rows_text(batch[0]) if len(batch) == 1 else f"batch {shape_text(batch)}"
 
 
 def one_line(root: Node, mode: str, count: Count) -> str:

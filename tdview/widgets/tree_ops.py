@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tdview.widgets.browser import Browser
     from tdview.widgets.router import Call, Router
 
-__all__ = ["SIDE_FILES", "node_of", "page_of", "problem_json", "register", "row_of", "wire_path"]
+__all__ = ["SIDE_FILES", "node_of", "page_of", "problem_json", "register", "row_of", "rows_text", "wire_path"]
 
 SIDE_FILES = "\0side_files"
 """Stands for the torchrl files beside the tensordict of a replay buffer; no entry has this key on disk."""
@@ -107,12 +107,17 @@ def _leaf_facts(leaf: Leaf) -> dict[str, Any]:
     }
 
 
+def rows_text(count: int) -> str:
+    """``1 row``, ``256 rows``."""
+    return "1 row" if count == 1 else f"{count} rows"
+
+
 def _note(node: Node) -> str:
     fill = node.fill
     if fill is not None:
-        return f"{fill.rows} rows"
+        return rows_text(fill.rows)
     if node.parent is None and node.batch_size:
-        return f"{node.batch_size[0]} rows"
+        return rows_text(node.batch_size[0])
     children = node.children()
     if node.kind == "lazy_stack":
         return f"stack of {len(children)}"
