@@ -216,7 +216,7 @@ def _mapped_leaf(leaf: Any, filename: str, shape_filename: str) -> Any:
         parts = whole.unbind(0)
         ndim = parts[0].ndim if parts else 0
         if not whole.numel():
-            return whole.detach().cpu()
+            return whole
         return PendingNested(filename, shape_filename, leaf.dtype, (len(parts), ndim), None)
     return Pending(filename, leaf.dtype, tuple(leaf.shape), None)
 
@@ -251,7 +251,7 @@ def _in_memory(value: Any, *, zeros: bool = False) -> Any:
 
 
 def _nested_in_memory(tensor: Tensor, zeros: bool) -> Tensor:
-    parts = [part.reshape(-1) for part in tensor.detach().cpu().unbind(0)]
+    parts = [part.detach().cpu().reshape(-1) for part in tensor.unbind(0)]
     flat = MemoryMappedTensor.from_tensor(torch.cat(parts) if parts else tensor.new_empty(0), copy_data=not zeros)
     return nested_of(flat.as_subclass(Tensor), torch.tensor(component_sizes(tensor), dtype=torch.int64))
 
