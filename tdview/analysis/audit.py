@@ -91,7 +91,11 @@ def audit(
     ticker.next()
     for member in members:
         run = _engine(engine, member, options)
-        report = report.merge(_audit_one(member, options, chosen, run, ticker), under=member.path)
+        try:
+            found = _audit_one(member, options, chosen, run, ticker)
+        finally:
+            run.close()
+        report = report.merge(found, under=member.path)
     if against is not None:
         report = report.merge(_compared(members, _node(against), options, ticker, skip, only))
     ticker.finish()

@@ -121,6 +121,16 @@ class LeafColumn(_Sized):
         self._inner = _size(shape[1:batch_dims])
         self._whole: NDArray[Any] | None = None
 
+    @property
+    def data_end(self) -> int:
+        """Elements up to the end of the last region of the file that has storage; behind it are holes, all zero."""
+        from tdview.tree.fill_guess import data_end
+
+        total = self._leaf.nbytes
+        if not self._leaf.direct or not total or not self.elements:
+            return self.elements
+        return -(-data_end(self._leaf, total) * self.elements // total)
+
     def _view(self) -> NDArray[Any] | None:
         row = dtype_of(self.dtype)
         if self._whole is None and self._leaf.direct and row is not None and row.numpy is not None:

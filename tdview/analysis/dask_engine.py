@@ -53,10 +53,19 @@ class DaskEngine(Engine):
             return results
         dask = _dask()
         buffer.tick()
-        tasks = [dask.delayed(_run)(b, place=self.place, function=function, arguments=arguments) for b in batches]
+
+        def in_thread(batch: Sequence[tuple[int, int]]) -> list[T]:
+            return [function(Chunk(buffer, start, stop), *arguments) for start, stop in batch]
+
+        tasks = [dask.delayed(in_thread, pure=False)(batch) for batch in batches]
         for part in dask.compute(*tasks, scheduler="threads"):
             results += part
         return results
+
+    def close(self) -> None:
+        """Lets the workers close the files of the save."""
+        if self.client is not None:
+            self.client.run(_forget)
 
 
 def _dask() -> Any:
@@ -104,6 +113,10 @@ def _opened(location: str, path: tuple[str, ...], options: tuple[Any, ...], stam
 
     root = open_root(location)
     return buffer_of(root[path] if path else root, _thawed(options))
+
+
+def _forget() -> None:
+    _opened.cache_clear()
 
 
 def _run(

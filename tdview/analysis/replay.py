@@ -510,6 +510,9 @@ class Engine:
         """Results in the order of the spans."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Releases what other processes hold for this engine."""
+
 
 class SerialEngine(Engine):
     """One block after the other in the calling thread."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
 
-__all__ = ["guess_rows", "guess_seam"]
+__all__ = ["data_end", "guess_rows", "guess_seam"]
 
 _BLOCK = 4 << 20
 _SEAM_LIMIT = 256 << 20  # leaves beyond this are not read: the guess is made when a save is opened
@@ -70,7 +70,7 @@ def _rows_by_zeros(node: Node, capacity: int) -> int:
             raw = leaf.raw()
         except TdviewError:
             continue
-        last = _last_byte(raw, _data_end(leaf, len(raw)))
+        last = _last_byte(raw, data_end(leaf, len(raw)))
         rows = max(rows, -(-last // max(1, len(raw) // capacity)))
         if rows == capacity:
             break
@@ -91,7 +91,7 @@ def _last_byte(raw: memoryview, end: int) -> int:
     return 0
 
 
-def _data_end(leaf: Leaf, nbytes: int) -> int:
+def data_end(leaf: Leaf, nbytes: int) -> int:
     """End of the last region of a sparse file that has storage; what lies behind was never written."""
     info, store = leaf.info, leaf.store
     if info is None or store.form != "directory" or not hasattr(os, "SEEK_DATA"):
