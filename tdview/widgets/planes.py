@@ -283,14 +283,20 @@ class LeafPlane(Plane):
     def _read(self, rows: Span, cols: Span, raw: bool) -> list[Segment]:
         import numpy as np
 
-        empty = 0 in self.shape
+        empty = 0 in self.shape or rows[0] == rows[1] or cols[0] == cols[1]
         index = (slice(0, 0),) * len(self.shape) if empty else self.slices(rows, cols)
         values = np.asarray(_bits(self.node, index) if raw else self.node.numpy(index))
         if empty:
             values = values.reshape(-1)[:0]
         elif self.row_axis is not None and self.col_axis is not None and self.row_axis > self.col_axis:
             values = values.T
-        return [Segment(start=cols[0], values=values.reshape(rows[1] - rows[0], cols[1] - cols[0]))]
+        # An axis that the leaf does not have is one wide, however little of it was asked for.
+        shape = [1 if axis is None else b - a for axis, (a, b) in ((self.row_axis, rows), (self.col_axis, cols))]
+        if empty:
+            shape = [rows[1] - rows[0], cols[1] - cols[0]]
+        values = values.reshape(shape)
+        values = values[slice(*rows)] if self.row_axis is None else values
+        return [Segment(start=cols[0], values=values[:, slice(*cols)] if self.col_axis is None else values)]
 
 
 class LevelPlane(Plane):

@@ -113,6 +113,12 @@ def test_blocks_are_clamped_to_the_table(open_view: Callable[..., View]) -> None
     assert found[2].tolist() == [[0], [3]]
 
 
+def test_a_block_outside_the_table_is_empty(open_view: Callable[..., View]) -> None:
+    shown = open_view({"x": ("float32", [1], np.array([7], "<f4").tobytes())}, batch_size=[1])
+    value, buffers = page(shown, ["x"], [0, 1, 0, 16], [0, 1, 16, 32], [5, 9, 0, 1])
+    assert [array.tolist() for array in arrays(value, buffers)] == [[[7.0]], [[]], []]
+
+
 @pytest.mark.parametrize("shape", [[], [1], [0], [0, 3], [4, 0]])
 def test_scalars_and_empty_leaves_have_a_table(shape: list[int], open_view: Callable[..., View]) -> None:
     view = open_view({"x": ("float32", shape)}, [])
@@ -121,6 +127,15 @@ def test_scalars_and_empty_leaves_have_a_table(shape: list[int], open_view: Call
     assert (value["table"]["rows"], value["table"]["cols"]) == (rows, cols)
     for found in arrays(value, buffers):
         assert found.size == rows * cols
+
+
+@pytest.mark.parametrize("shape", [[], [4], [4, 3]])
+@pytest.mark.parametrize("block", [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 1, 0, 1]])
+def test_a_block_may_be_empty_in_either_direction(
+    shape: list[int], block: list[int], open_view: Callable[..., View]
+) -> None:
+    value, _ = page(open_view({"a": np.zeros(shape, "<f4")}), ["a"], block)
+    assert value["pages"][0]["rows"] == [0, block[1]]
 
 
 def test_any_two_axes_make_the_table(open_view: Callable[..., View]) -> None:
