@@ -20,8 +20,8 @@ __all__ = ["Index", "Partial", "block_indices", "merge", "sample_step", "summari
 
 Index: TypeAlias = tuple[slice, ...]
 
-_TILE = 1 << 16
-"""Elements looked at together: 256 kB of float32, which stays in the second-level cache through all passes over it."""
+_TILE = 1 << 17
+"""Elements looked at together: 512 kB of float32, which stays in the second-level cache through all passes over it."""
 _CANCELLATION = 1e4
 """Above this ratio of squared mean to variance the squares are summed around the mean, else bits are lost."""
 
@@ -161,16 +161,28 @@ def _numbers(tile: Array, count: int, low: np.generic | None = None, high: np.ge
     peak = max(abs(float(bounds[0])), abs(float(bounds[1])))
     if peak > (1e15 if narrow else 1e150):  # squares would overflow
         return _huge(values, bounds, count, peak)
-    mean = float(values.sum()) / count
-    squares = float(np.dot(values, values))
+    total, squares = _sums(values)
+    mean = total / count
     spread = squares - count * mean * mean
     if squares > _CANCELLATION * max(spread, 0.0):
-        values = np.subtract(values, mean, dtype=values.dtype)
-        rest = float(values.sum())
-        spread = float(np.dot(values, values)) - rest * rest / count
+        rest, squares = _sums(np.subtract(values, mean, dtype=values.dtype))
+        spread = squares - rest * rest / count
     return Partial(
         count=count, finite=count, low=bounds[0].item(), high=bounds[1].item(), mean=mean, spread=max(spread, 0.0)
     )
+
+
+def _sums(values: Array) -> tuple[float, float]:
+    """Sum and sum of squares of contiguous floats.
+
+    The sum is numpy's, which is pairwise and so right to the last digits. Squares of single precision go through
+    BLAS, the fastest there is; those of double precision do not, because OpenBLAS hands long vectors to threads of
+    its own, which wait for each other (measured: 100 times slower when two threads of ours do it).
+    """
+    import numpy as np
+
+    squares = np.dot(values, values) if values.dtype == np.float32 else np.einsum("i,i->", values, values)
+    return float(values.sum()), float(squares)
 
 
 def _huge(values: Array, bounds: tuple[Any, Any], count: int, peak: float) -> Partial:
