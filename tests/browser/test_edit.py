@@ -11,6 +11,9 @@ from tensordict import NonTensorData, TensorDict
 
 from .lab import Lab
 
+SLOW_MS = 20_000
+"""For work that imports torch first."""
+
 OPEN = "import tdview\nb = tdview.open({!r}, mode='r+')\nb"
 
 
@@ -200,7 +203,7 @@ def test_rows_are_appended_packed_and_unpacked(lab: Lab, page: Page) -> None:
     dialog.get_by_label("Rows from").select_option("variable")
     dialog.get_by_label("Path or name").fill("rows")
     dialog.get_by_role("button", name="Append").click()
-    expect(dialog.get_by_text("Appended 2 rows")).to_be_visible()
+    expect(dialog.get_by_text("Appended 2 rows")).to_be_visible(timeout=SLOW_MS)
     dialog.get_by_role("button", name="Close").click()
     assert TensorDict.load_memmap(path).batch_size == torch.Size([8])
     expect(browser.get_by_text("8 rows").first).to_be_visible()
@@ -209,14 +212,14 @@ def test_rows_are_appended_packed_and_unpacked(lab: Lab, page: Page) -> None:
     dialog = page.get_by_role("dialog", name="Append rows")
     dialog.get_by_label("Path or name").fill(str(more))
     dialog.get_by_role("button", name="Append").click()
-    expect(dialog.get_by_text("Appended 6 rows")).to_be_visible()
+    expect(dialog.get_by_text("Appended 6 rows")).to_be_visible(timeout=SLOW_MS)
     dialog.get_by_role("button", name="Close").click()
     assert TensorDict.load_memmap(path)["i"].tolist() == [*range(6), 0, 1, *range(6)]
 
     browser.get_by_role("button", name="Pack").click()
     dialog = page.get_by_role("dialog", name="Pack into an archive")
     dialog.get_by_role("button", name="Pack").click()
-    expect(dialog.get_by_text("Packed")).to_be_visible()
+    expect(dialog.get_by_text("Packed")).to_be_visible(timeout=SLOW_MS)
     dialog.get_by_role("button", name="Close").click()
     assert TensorDict.load_memmap(lab.folder / "run.tdz").batch_size == torch.Size([14])
 
@@ -226,7 +229,7 @@ def test_rows_are_appended_packed_and_unpacked(lab: Lab, page: Page) -> None:
     archive.get_by_role("button", name="Unpack").click()
     dialog = page.get_by_role("dialog", name="Unpack into a directory")
     dialog.get_by_role("button", name="Unpack").click()
-    expect(dialog.get_by_text("Unpacked into")).to_be_visible()
+    expect(dialog.get_by_text("Unpacked into")).to_be_visible(timeout=SLOW_MS)
     assert TensorDict.load_memmap(lab.folder / "run-unpacked").batch_size == torch.Size([14])
 
 
@@ -248,7 +251,7 @@ def test_an_archive_with_more_rows_is_written_from_a_selection(lab: Lab, page: P
     dialog.get_by_label("Rows from").select_option("selection")
     expect(dialog.get_by_text("3 rows behind 6")).to_be_visible()
     dialog.get_by_role("button", name="Append").click()
-    expect(dialog.get_by_text("Appended 3 rows")).to_be_visible()
+    expect(dialog.get_by_text("Appended 3 rows")).to_be_visible(timeout=SLOW_MS)
     assert path.read_bytes() == before
     appended = TensorDict.load_memmap(lab.folder / "run-appended.tdz")
     assert appended["i"].tolist() == [*range(6), 0, 1, 2]
