@@ -134,7 +134,7 @@ def test_scalars_and_empty_leaves_have_a_table(shape: list[int], open_view: Call
 def test_a_block_may_be_empty_in_either_direction(
     shape: list[int], block: list[int], open_view: Callable[..., View]
 ) -> None:
-    value, _ = page(open_view({"a": np.zeros(shape, "<f4")}), ["a"], block)
+    value, _ = page(open_view({"a": ("float32", shape)}, []), ["a"], block)
     assert value["pages"][0]["rows"] == [0, block[1]]
 
 
