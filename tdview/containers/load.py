@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,16 @@ from tdview.containers.pending import Pending
 from tdview.containers.tensorclass import TensorClass
 from tdview.containers.tensordict import TensorDict
 from tdview.containers.views import _View
-from tdview.errors import ArgumentError, DecodeError, KeyMissingError, LockedError, Problem, shown
+from tdview.errors import (
+    ArgumentError,
+    DecodeError,
+    InterruptedAppendError,
+    KeyMissingError,
+    LockedError,
+    Problem,
+    shown,
+)
+from tdview.storage.leftovers import inspect_append
 from tdview.tree.node import Node
 from tdview.tree.scan import scan
 
@@ -72,6 +82,7 @@ def load_memmap(
         MissingFileError: there is no save at `prefix`, or a file of it is missing. (A FileNotFoundError.)
         DecodeError: the save is damaged. (A RuntimeError and ValueError.)
         UnsupportedVersionError: it is in a newer format version.
+        InterruptedAppendError: an append was killed midway, and left levels of different lengths.
         PickleRefusedError: a value would need a pickle to be executed. (A RuntimeError.)
         ArgumentError: a wrong mode, subpath or `out`. (A ValueError.)
         ReadOnlyError: ``mode="r+"`` and a file may not be written. (A PermissionError.)
@@ -95,7 +106,7 @@ def load_memmap(
     target = torch.device(device) if device is not None else None
     parts = _parts_of(subpath)
     builder = Builder(mode, robust_key is not False, allow_pickle is True, caller)
-    with _no_collection():
+    with _no_collection(), _interruptions_named(prefix):
         node = _below(scan(prefix, "r+" if mode == "r+" and not os.path.isdir(prefix) else "r"), parts, subpath)
         value = builder.container(node)
     if num_threads > 1 and builder.pending:
@@ -105,6 +116,18 @@ def load_memmap(
     if target is None or target.type == "cpu":
         return value
     return value.to(target, non_blocking=non_blocking) if target.type != "meta" else _on_meta(value)
+
+
+@contextmanager
+def _interruptions_named(prefix: str | os.PathLike[str]) -> Iterator[None]:
+    """Says so where a save cannot be loaded because an append to it was killed midway."""
+    try:
+        yield
+    except DecodeError as error:
+        if os.path.isdir(prefix) and inspect_append(Path(prefix)) is not None:
+            message = f"{prefix}: an append was interrupted ({error}); tdview.recover_append ends it"
+            raise InterruptedAppendError(message, [Problem("interrupted_append", message)]) from error
+        raise
 
 
 @contextmanager
