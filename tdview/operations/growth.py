@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,8 +48,7 @@ class MetaTemplate:
     def __init__(self, original: bytes, fields: dict[str, Any]) -> None:
         self.original = original
         """The bytes of the file as they were read."""
-        text = json.dumps(fields)
-        mark = next(str(n) for n in itertools.count(10**18) if str(n) not in text)
+        mark = next(str(n) for n in itertools.count(10**18) if str(n).encode() not in original)
         self._parts = json.dumps(_marked(fields, int(mark))).split(mark)
 
     def render(self, rows: int) -> bytes:
@@ -72,8 +71,7 @@ class GrowingLeaf:
 
     path: str
     """Its file."""
-    where: str
-    """Nested key and file, for messages."""
+    key: tuple[str, ...]
     dtype: str
     trailing: tuple[int, ...]
     """Its shape without the rows."""
@@ -259,39 +257,37 @@ def _read_leaf(
     files: dict[str, os.DirEntry[str]],
     key: tuple[str, ...],
     entry: LeafEntry,
-    batch_size: Sequence[int],
+    batch_size: tuple[int, ...],
 ) -> GrowingLeaf:
-    where = f"{directory}: entry {shown(key[-1] if len(key) == 1 else key)}"
     if entry.problem is not None:
         _damaged(entry.problem[1], entry.problem[0], key)
+    shape, rank = entry.shape, len(batch_size)
     if entry.is_nested:
-        raise ArgumentError(f"{where}: a nested tensor cannot grow; load it, cat, and save anew")
-    if entry.shape[: len(batch_size)] != tuple(batch_size):
-        what = f"expected a shape that starts with the batch size {list(batch_size)}, got {list(entry.shape)}"
-        _damaged(f"{where}: {what}", "batch_size", key)
+        raise ArgumentError(f"{_at(directory, key)}: a nested tensor cannot grow; load it, cat, and save anew")
+    if shape[:rank] != batch_size:
+        what = f"expected a shape that starts with the batch size {list(batch_size)}, got {list(shape)}"
+        _damaged(f"{_at(directory, key)}: {what}", "batch_size", key)
     dtype = dtype_of(entry.dtype)
     assert dtype is not None  # an unknown one is a problem of the entry
-    needed = payload_nbytes(dtype.itemsize, entry.shape)
+    row_nbytes = payload_nbytes(dtype.itemsize, shape[1:])
+    needed = row_nbytes * shape[0] if shape else row_nbytes
     names = [payload_file(name) for name in file_names(key[-1])]
-    name = next((name for name in names if name in files), names[0])
-    leaf = GrowingLeaf(
-        path=f"{directory}/{name}",
-        where=where,
-        dtype=entry.dtype,
-        trailing=entry.shape[1:],
-        row_nbytes=payload_nbytes(dtype.itemsize, entry.shape[1:]),
-        size=None,
-    )
+    name = names[0] if names[0] in files else next((name for name in names if name in files), names[0])
+    size = None
     if name in files:
         if files[name].is_symlink():
-            raise ArgumentError(f"{leaf.path}: this is a symlink, and rows are not written through one")
-        leaf.size = files[name].stat().st_size
+            raise ArgumentError(f"{files[name].path}: this is a symlink, and rows are not written through one")
+        size = files[name].stat().st_size
     elif needed:
-        message = f"{where}: the file {name} is missing"
+        message = f"{_at(directory, key)}: the file {name} is missing"
         raise MissingFileError(message, [Problem("missing_file", message, key=key)])
-    if (leaf.size or 0) < needed:
-        _damaged(f"{where}: the payload is {leaf.size} bytes, expected {needed}", "file_size", key)
-    return leaf
+    if (size or 0) < needed:
+        _damaged(f"{_at(directory, key)}: the payload is {size} bytes, expected {needed}", "file_size", key)
+    return GrowingLeaf(f"{directory}/{name}", key, entry.dtype, shape[1:], row_nbytes, size)
+
+
+def _at(directory: str, key: tuple[str, ...]) -> str:
+    return f"{directory}: entry {shown(key[-1] if len(key) == 1 else key)}"
 
 
 def _damaged(message: str, code: str, key: tuple[str, ...]) -> NoReturn:

@@ -22,7 +22,7 @@ from tdview.storage.fileio import reserve, write_all
 from tdview.storage.leftovers import owned_files
 from tdview.storage.lock import writer_lock
 from tdview.storage.placing import check_places
-from tdview.storage.staging import Stage, new_file
+from tdview.storage.staging import Stage, fresh_name, new_file
 
 __all__ = ["HEADERS_NBYTES", "check_names", "worker_count", "write_archive", "write_directory"]
 
@@ -218,8 +218,13 @@ class _Files:
                         self._write_file(goal, file, made)
             for job in jobs:
                 job.result()
-            for goal, meta in reversed(metas):  # parents come after their levels, so the top is last
+            for goal, meta in reversed(metas[1:]):
                 _write_new(goal, meta, made)
+            # The top one is last and appears as a whole: a save that has it is complete.
+            (goal, meta), temporary = metas[0], f"{root}/{fresh_name()}"
+            _write_new(temporary, meta, made)
+            os.rename(temporary, goal)
+            made.append(goal)
         except BaseException:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from tdview.errors import AlreadyExistsError, ArgumentError, ReadOnlyError
+from tdview.storage.crc import crc32
+from tdview.storage.fileio import write_all
 from tdview.storage.lock import is_locked, lock_writer
 
-__all__ = ["STAGE_PREFIX", "Stage", "find_stages", "new_file", "recover_stage", "stage_outcome"]
+__all__ = ["STAGE_PREFIX", "Stage", "find_stages", "fresh_name", "new_file", "recover_stage", "stage_outcome"]
 
 STAGE_PREFIX = ".tdtmp-"
 """Directories (and, where the system has no unnamed files, files) that a writer works in start with it."""
-_TARGET = "target"
 _STALE = "stale"
 
 Outcome = Literal["completed", "restored", "discarded"]
@@ -80,7 +81,7 @@ def _unnamed(directory: Path) -> tuple[int, str | None]:
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with suppress(OSError):
             return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), None
-    name = _fresh_name()
+    name = fresh_name()
     return os.open(directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666), name
 
 
@@ -95,12 +96,18 @@ def _give_name(fd: int, target: Path, existsok: bool) -> str | None:
             raise AlreadyExistsError(f"{target}: a file was made there meanwhile") from None
     else:
         return None
-    name = _fresh_name()
+    name = fresh_name()
     os.link(here, target.parent / name, src_dir_fd=fd)
     return name
 
 
-def _fresh_name() -> str:
+def _stage_name(target: Path) -> str:
+    """How the names of the stages for a directory begin."""
+    return f"{STAGE_PREFIX}{crc32(os.fsencode(target.name)):08x}-"
+
+
+def fresh_name() -> str:
+    """A name for something temporary, which `find_stages` and checks recognise."""
     return f"{STAGE_PREFIX}{os.urandom(6).hex()}"
 
 
@@ -110,9 +117,9 @@ def _fresh_name() -> str:
 class Stage:
     """A directory ``.tdtmp-…`` in which a save is written before it takes its place.
 
-    It holds ``new`` (what is written), ``old`` (what is replaced), ``target`` (the name of the directory it is
-    meant for) and ``stale`` (files of the old save that go away). The writer holds its lock, so that a stage without
-    a lock is known to be left over.
+    It holds ``new`` (what is written), ``old`` (what is replaced) and ``stale`` (files of the old save that go away).
+    Its name tells which directory it is meant for. The writer holds its lock, so that a stage without a lock is known
+    to be left over.
 
     Args:
         parent: where to make it, on the file system of the target.
@@ -120,24 +127,29 @@ class Stage:
     """
 
     def __init__(self, parent: Path, target: Path) -> None:
-        self.path = parent / _fresh_name()
+        self.path = parent / f"{_stage_name(target)}{os.urandom(4).hex()}"
         self.new = self.path / "new"
         self.target = target
+        self._fd: int | None = None
         os.mkdir(self.path)
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             lock_writer(self._fd, self.path)
-            _write_small(self.path / _TARGET, os.fsencode(target.name))
             os.mkdir(self.new)
         except BaseException:
-            self.discard()
+            try:
+                self.discard()
+            finally:
+                self.__exit__()
             raise
 
     def __enter__(self) -> Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
 
     def discard(self) -> None:
         """Removes the stage and all that is in it."""
@@ -219,7 +231,7 @@ def _remove(target: Path, names: Iterable[str]) -> None:
 def _write_small(path: Path, content: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        os.write(fd, content)
+        write_all(fd, content)
     finally:
         os.close(fd)
 
@@ -246,9 +258,8 @@ def find_stages(target: Path) -> list[Path]:
 def _is_stage_of(stage: Path, target: Path) -> bool:
     if stage.is_symlink() or not stage.is_dir():
         return False
-    try:
-        mine = (stage / _TARGET).read_bytes() == os.fsencode(target.name)
-    except FileNotFoundError:
+    mine = stage.name.startswith(_stage_name(target))
+    if not mine:
         mine = (stage / "new").is_dir() and (stage / "old").is_dir() and not os.path.lexists(target)
     return mine and not is_locked(stage)
 
