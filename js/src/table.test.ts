@@ -1,0 +1,294 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Context, Selection } from "./context";
+import type { Event } from "./protocol";
+import { createTable } from "./table";
+import type { RequestOptions } from "./transport";
+
+type Asked = { op: string; args: Record<string, unknown> };
+type Info = { rows: number; cols: number; mode?: "r" | "r+"; shape?: number[]; ring?: object | null };
+
+/** A kernel that knows one int64 leaf: cell (row, col) holds row * 1000 + col, rows past 2^53 exactly. */
+function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
+  const asked: Asked[] = [];
+  const said: string[] = [];
+  const copied: string[] = [];
+  const controller = new AbortController();
+  const listeners: ((event: Event) => void)[] = [];
+  let refuse = "";
+  const answer = (op: string, args: Record<string, unknown>) => {
+    if (op === "edit") {
+      if (refuse) throw new Error(refuse);
+      return { value: { message: "" }, buffers: [] };
+    }
+    const pages = (args.blocks as number[][]).map(([r0 = 0, r1 = 0, c0 = 0, c1 = 0]) => {
+      const [top, bottom, left, right] = [
+        Math.min(r0, rows),
+        Math.min(r1, rows),
+        Math.min(c0, cols),
+        Math.min(c1, cols),
+      ];
+      const data = BigInt64Array.from({ length: (bottom - top) * (right - left) }, (_, i) =>
+        BigInt((top + Math.floor(i / (right - left))) * 1000 + left + (i % (right - left))),
+      );
+      return {
+        page: {
+          rows: [top, bottom],
+          cols: [left, right],
+          segments: [{ start: left, cols: right - left, wire: "i8" }],
+          edited: [[1, 2, 0, 1]],
+        },
+        data,
+      };
+    });
+    const table = {
+      rows,
+      cols,
+      order: ring ? "time" : "storage",
+      ring,
+      columns: [],
+      hidden: 0,
+      batch: [],
+      rowAxis: 0,
+      colAxis: 1,
+      index: [0, 0],
+    };
+    return {
+      value: { pages: pages.map(({ page }) => page), ...(args.describe ? { table } : {}) },
+      buffers: pages.map(({ data }) => new DataView(data.buffer)),
+    };
+  };
+  const ctx = {
+    signal: controller.signal,
+    state: { head: { mode, location: "run.tdz" }, edits: {}, onChange: () => undefined },
+    notify: (text: string) => said.push(text),
+    select: () => undefined,
+    copy: (text: string) => copied.push(text),
+    rpc: {
+      request: async (op: string, args: Record<string, unknown>, options: RequestOptions = {}) => {
+        asked.push({ op, args });
+        await Promise.resolve();
+        if (options.signal?.aborted) throw new DOMException("", "AbortError");
+        return answer(op, args);
+      },
+      onEvent: (listener: (event: Event) => void) => listeners.push(listener),
+    },
+  } as unknown as Context;
+  return {
+    ctx,
+    asked,
+    said,
+    copied,
+    end: () => controller.abort(),
+    emit: (event: Event) => listeners.forEach((listener) => void listener(event)),
+    refuse: (text: string) => (refuse = text),
+  };
+}
+
+const settle = () => new Promise((done) => setTimeout(done, 60));
+
+async function open(info: Info) {
+  const kernel = fakeContext(info);
+  const view = createTable(kernel.ctx);
+  document.body.append(view.element);
+  const selection = {
+    key: "x",
+    path: ["x"],
+    kind: "leaf",
+    dtype: "torch.int64",
+    shape: info.shape ?? [info.rows, info.cols],
+    names: null,
+    writable: true,
+    nested: false,
+  } as unknown as Selection;
+  view.show(selection);
+  await settle();
+  const grid = view.element.querySelector<HTMLElement>('[role="grid"]');
+  if (!grid) throw new Error("no grid");
+  const press = async (key: string, options: KeyboardEventInit = {}) => {
+    const target = document.activeElement instanceof HTMLInputElement ? document.activeElement : grid;
+    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...options }));
+    await settle();
+  };
+  const active = () => grid.querySelector(".tdv-active");
+  return { ...kernel, view, grid, press, active, selection };
+}
+
+afterEach(() => document.body.replaceChildren());
+
+describe("the table", () => {
+  it("opens with one request, and shows exact values under grid roles", async () => {
+    const { asked, grid, active } = await open({ rows: 1000, cols: 3 });
+    expect(asked.filter(({ args }) => args.describe)).toHaveLength(1);
+    expect(grid.getAttribute("aria-rowcount")).toBe("1001");
+    expect(grid.getAttribute("aria-colcount")).toBe("4");
+    expect(active()?.textContent).toBe("0");
+    expect(grid.getAttribute("aria-activedescendant")).toBe(active()?.id);
+    expect(grid.querySelectorAll('[role="row"]').length).toBeLessThan(40);
+    expect([...grid.querySelectorAll('[role="columnheader"]')].map((head) => head.textContent)).toEqual([
+      "row",
+      "0",
+      "1",
+      "2",
+    ]);
+  });
+
+  it("walks with keys and fetches what comes into sight, once", async () => {
+    const { asked, press, active } = await open({ rows: 1_000_000, cols: 40 });
+    await press("End", { ctrlKey: true });
+    expect(active()?.textContent).toBe("999999039");
+    expect(active()?.parentElement?.getAttribute("aria-rowindex")).toBe("1000001");
+    await press("ArrowUp");
+    await press("ArrowLeft");
+    expect(active()?.textContent).toBe("999998038");
+    const blocks = asked.flatMap(({ args }) => (args.blocks as number[][]).map(String));
+    expect(new Set(blocks).size).toBe(blocks.length);
+    await press("Home", { ctrlKey: true });
+    expect(active()?.textContent).toBe("0");
+  });
+
+  it("asks for what lies ahead before it is seen", async () => {
+    const { asked, press } = await open({ rows: 10_000, cols: 2 });
+    for (let page = 0; page < 6; page++) await press("PageDown");
+    const furthest = Math.max(...asked.flatMap(({ args }) => (args.blocks as number[][]).map(([, stop]) => stop ?? 0)));
+    expect(furthest).toBeGreaterThan(6 * 18 + 40);
+  });
+
+  it("copies a range as tab-separated exact text", async () => {
+    const { press, copied } = await open({ rows: 50, cols: 3 });
+    await press("ArrowDown", { shiftKey: true });
+    await press("ArrowRight", { shiftKey: true });
+    await press("c", { ctrlKey: true });
+    expect(copied).toEqual(["0\t1\n1000\t1001"]);
+  });
+
+  it("edits with Enter, moves on, and asks for the new values", async () => {
+    const { press, asked, active, grid } = await open({ rows: 50, cols: 3 });
+    await press("ArrowRight");
+    await press("Enter");
+    const input = grid.querySelector("input");
+    expect(input?.value).toBe("1");
+    if (input) input.value = "77";
+    const before = asked.length;
+    await press("Enter");
+    expect(asked[before]).toEqual({
+      op: "edit",
+      args: {
+        path: ["x"],
+        index: [
+          [0, 1],
+          [1, 2],
+        ],
+        values: "77",
+      },
+    });
+    expect(asked.slice(before + 1).map(({ op }) => op)).toEqual(["table.page"]);
+    expect(grid.querySelector("input")).toBeNull();
+    expect(active()?.textContent).toBe("1001");
+  });
+
+  it("shows why the kernel refuses, and Escape leaves", async () => {
+    const { press, refuse, grid, asked } = await open({ rows: 50, cols: 3 });
+    refuse("int64 cannot hold 1.5");
+    await press("F2");
+    await press("Enter");
+    const input = grid.querySelector("input");
+    expect(input?.getAttribute("aria-invalid")).toBe("true");
+    expect(grid.querySelector('[role="alert"]')?.textContent).toBe("int64 cannot hold 1.5");
+    await press("Escape");
+    expect(grid.querySelector("input")).toBeNull();
+    expect(asked.filter(({ op }) => op === "edit")).toHaveLength(1);
+  });
+
+  it("fills the selection with Ctrl+Enter", async () => {
+    const { press, asked, grid } = await open({ rows: 50, cols: 3 });
+    await press("ArrowDown", { shiftKey: true });
+    await press("5");
+    expect(grid.querySelector("input")?.value).toBe("5");
+    await press("Enter", { ctrlKey: true });
+    expect(asked.find(({ op }) => op === "edit")?.args).toEqual({
+      path: ["x"],
+      index: [
+        [0, 2],
+        [0, 1],
+      ],
+      values: "5",
+    });
+  });
+
+  it("pastes a rectangle, cut at the end of the table", async () => {
+    const { press, asked, grid, said } = await open({ rows: 3, cols: 3 });
+    await press("ArrowDown");
+    await press("ArrowDown");
+    const event = new Event("paste", { bubbles: true, cancelable: true });
+    Object.assign(event, { clipboardData: { getData: () => "1\t2\n3\t4" } });
+    grid.dispatchEvent(event);
+    await settle();
+    expect(asked.find(({ op }) => op === "edit")?.args).toEqual({
+      path: ["x"],
+      index: [
+        [2, 3],
+        [0, 2],
+      ],
+      values: ["1", "2"],
+    });
+    expect(said.at(-1)).toContain("Pasted 1 × 2");
+  });
+
+  it("says in a read-only save how to edit", async () => {
+    const { press, grid, said } = await open({ rows: 5, cols: 1, mode: "r" });
+    await press("Enter");
+    expect(grid.querySelector("input")).toBeNull();
+    expect(said.at(-1)).toContain('mode="r+"');
+  });
+
+  it("marks edited cells, and follows edits made elsewhere", async () => {
+    const { grid, asked, emit } = await open({ rows: 50, cols: 2 });
+    expect([...grid.querySelectorAll(".tdv-edited")].map((cell) => cell.textContent)).toEqual(["1000"]);
+    const before = asked.length;
+    emit({ kind: "event", event: "changed", path: ["y"], rows: null });
+    await settle();
+    expect(asked.length).toBe(before);
+    emit({ kind: "event", event: "changed", path: ["x"], rows: [0, 1] });
+    await settle();
+    expect(asked.length).toBe(before + 1);
+  });
+
+  it("goes to a storage row in time order", async () => {
+    const ring = {
+      capacity: 100,
+      certain: true,
+      spans: [
+        [60, 100],
+        [0, 60],
+      ],
+    };
+    const { view, grid, active } = await open({ rows: 100, cols: 1, ring });
+    expect(
+      [...(grid.querySelectorAll('[role="rowheader"]') ?? [])].slice(0, 2).map((head) => head.textContent),
+    ).toEqual(["60", "0"]);
+    const box = view.element.querySelector<HTMLInputElement>(".tdv-goto");
+    if (!box) throw new Error("no box");
+    box.value = "10";
+    box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    await settle();
+    expect(active()?.textContent).toBe("50000"); // row 10 is the 50th in time
+  });
+
+  it("keeps keys from the notebook", async () => {
+    const { grid } = await open({ rows: 5, cols: 1 });
+    const heard = vi.fn();
+    document.body.addEventListener("keydown", heard);
+    for (const key of ["ArrowDown", "Enter", "PageDown", "a"]) {
+      const target = grid.querySelector("input") ?? grid;
+      target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    }
+    document.body.removeEventListener("keydown", heard);
+    expect(heard).not.toHaveBeenCalled();
+  });
+
+  it("gives code for the selected range", async () => {
+    const { view, press } = await open({ rows: 50, cols: 3 });
+    await press("ArrowDown", { shiftKey: true });
+    expect(view.code?.()).toContain('leaf = tdview.scan("run.tdz")["x"]\nleaf.numpy((slice(0, 2), 0))');
+  });
+});
