@@ -5,6 +5,7 @@ It does not know messages; a plane answers with arrays.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,8 +43,10 @@ Asked = Literal["storage", "time", "auto"]
 
 FOLD = 64
 """A leaf with more elements in a row is one folded column of a level's table: its numbers are in its own table."""
-MAX_LEAVES = 2000
+MAX_LEAVES = 1000
 """Leaves of a level's table; the rest is counted and said."""
+MAX_COUNTED = 20_000
+"""Leaves that are counted at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +312,7 @@ class LevelPlane(Plane):
         super().__init__(node, ring_of(node, self.batch[0]) if self.batch else None, order, total)
         self.columns: list[Column] = []
         self.hidden = self.cols = 0
-        for leaf in node.leaves():
+        for leaf in itertools.islice(node.leaves(), MAX_COUNTED):
             if len(self.columns) == MAX_LEAVES:
                 self.hidden += 1
                 continue
