@@ -9,8 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tdview.operations.values import encode_block
 from tdview.operations.view_layout import full_index, locate
 from tdview.storage.archive import ArchiveStore
 from tdview.storage.entry_crc import recorded_crc, replace_crcs
+from tdview.storage.lock import writer_lock
 from tdview.storage.store import Store
 from tdview.tree.leaf import Leaf
 from tdview.tree.node import Node
@@ -67,7 +68,8 @@ class Editor:
         if not self.root.store.writable:
             raise ReadOnlyError(f"{self.root.where()}: the save is open read-only; open it with mode='r+'")
         location = Path(os.path.abspath(self.root.store.location))
-        self._journal: Journal = FileJournal(journal_path(location)) if journal else MemoryJournal()
+        in_memory = not journal or self.root.store.form == "memory"
+        self._journal: Journal = MemoryJournal() if in_memory else FileJournal(journal_path(location))
         self._history = History()
         self._listeners: list[weakref.WeakMethod[Callable[[Edit | None], None]]] = []
         self.problem: TdviewError | None = None
@@ -156,7 +158,7 @@ class Editor:
             head.update(target.to_json(), path=path, time=time.time())
             self._check_current()
             target.check_writable(self._store)
-            with self._journal.locked():
+            with self._writing():
                 self._catch_up()
                 old = target.read(self._store)
                 record = self._journal.append(
@@ -197,7 +199,7 @@ class Editor:
             return ()
         with store.lock:
             self._check_current()
-            with self._journal.locked():
+            with self._writing():
                 self._catch_up()
                 stale = self._stale()
                 replace_crcs(store, stale)
@@ -255,6 +257,19 @@ class Editor:
     def _store(self) -> Store:
         return self.root.store
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keeps other editors, appends and packs of the save out, in this process and in others."""
+        store = self._store
+        if store.form == "memory":
+            yield
+            return
+        with (
+            self._journal.locked(),
+            writer_lock(store.location / self.root.prefix if store.form == "directory" else store.location),
+        ):
+            yield
+
     def _prepare(self, node: Node, index: Any, value: object) -> tuple[Target, dict[str, Any], bytes]:
         if not isinstance(node, Leaf):
             if node.kind not in ("non_tensor", "non_tensor_stack"):
@@ -279,7 +294,7 @@ class Editor:
     def _again(self, action: str) -> Edit:
         with self._store.lock:
             self._check_current()
-            with self._journal.locked():
+            with self._writing():
                 self._catch_up()
                 stack = self._history.applied if action == "undo" else self._history.undone
                 if not stack:

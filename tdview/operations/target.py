@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from tdview.errors import DecodeError, NotSupportedError, ReadOnlyError
 from tdview.format.meta import META_LIMIT
 from tdview.operations.region import Region
-from tdview.storage.lock import writer_lock
 from tdview.storage.mapping import pwrite_all
 from tdview.storage.staging import new_file
 from tdview.storage.store import Store
@@ -117,8 +116,7 @@ class ValueTarget:
         return store.read(self.name, META_LIMIT)
 
     def write(self, store: Store, data: bytes) -> None:
-        # An append replaces meta.json files as well: one writer at a time.
-        with writer_lock(store.location), new_file(store.location / self.name) as fd:
+        with new_file(store.location / self.name) as fd:
             pwrite_all(fd, data, 0)
 
     def is_between(self, now: bytes, before: bytes, after: bytes) -> bool:

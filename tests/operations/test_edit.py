@@ -26,6 +26,7 @@ from tdview.errors import (
 )
 from tdview.operations import edit as edit_module
 from tdview.operations.edit import Editor, editor_of
+from tdview.storage.lock import writer_lock
 from tdview.tree.scan import scan
 
 gc.freeze()  # the leak check collects after each test: not torch's million objects, please
@@ -183,6 +184,16 @@ def test_two_editors_of_one_save_share_the_history(save: Path) -> None:
     with pytest.raises(EditRefusedError):
         two.undo()
     assert two.redo().new == 1
+
+
+def test_an_edit_waits_for_an_append_or_pack(save: Path) -> None:
+    before = contents(save.parent)
+    editor = Editor(save)
+    with writer_lock(save, shared=True):
+        with pytest.raises(ConcurrentWriteError):
+            editor.edit("i", 0, 1)
+        assert contents(save.parent) == before
+    editor.edit("i", 0, 1)
 
 
 def test_browsers_of_one_save_share_the_editor(save: Path) -> None:
