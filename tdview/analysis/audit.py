@@ -208,6 +208,7 @@ def _audit_one(node: Node, options: Options, rules: Registry, engine: Engine, ti
         if rule.applies(buffer) and (buffer.columns or rule.name == "valid_range"):
             problems += _run(rule, buffer)
             ran.append(rule.name)
+            buffer.release()
         ticker.next()
         if rule.name == "valid_range" and any(p.code == "all_zero" and not p.key for p in problems):
             break

@@ -21,6 +21,9 @@ __all__ = ["ArrayColumn", "Column", "GatherColumn", "Key", "LeafColumn", "bits",
 
 Key: TypeAlias = tuple[str, ...]
 
+_RELEASED = 32 << 20  # leaves of fewer bytes may stay in memory
+_SCATTERED = 64  # rows that are read one by one before their pages (up to 2 MB each) are given back
+
 
 def _size(shape: Sequence[int]) -> int:
     return reduce(mul, shape, 1)
@@ -121,6 +124,17 @@ class LeafColumn(_Sized):
         self._inner = _size(shape[1:batch_dims])
         self._whole: NDArray[Any] | None = None
 
+    def release(self) -> None:
+        """Lets the system take back the pages that were read, so that resident memory stays bounded."""
+        import mmap
+
+        if self._whole is None or self._leaf.nbytes < _RELEASED:
+            return
+        mapping = self._leaf.raw().obj
+        # Only of a read-only mapping: of a copy-on-write one, changed pages would be lost.
+        if isinstance(mapping, mmap.mmap) and memoryview(mapping).readonly and hasattr(mapping, "madvise"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
     @property
     def data_end(self) -> int:
         """Elements up to the end of the last region of the file that has storage; behind it are holes, all zero."""
@@ -151,7 +165,14 @@ class LeafColumn(_Sized):
 
         whole = self._view()
         if whole is not None:
-            found: NDArray[Any] = whole[index]
+            found: NDArray[Any]
+            if self._leaf.nbytes < _RELEASED or len(index) <= _SCATTERED:
+                found = whole[index]
+                return found
+            found = np.empty((len(index), *self.feature), whole.dtype)
+            for start in range(0, len(index), _SCATTERED):  # each row brings its neighbourhood into memory
+                found[start : start + _SCATTERED] = whole[index[start : start + _SCATTERED]]
+                self.release()
             return found
         if not len(index):
             return self.read(0, 0)

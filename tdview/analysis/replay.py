@@ -44,6 +44,7 @@ DEFAULT_SAMPLE = 2000
 _CHUNK_BYTES = 4 << 20
 _HEAVY_ROW = 1024
 _HEAVY_LEAF = 256 << 20
+_RELEASE_EVERY = 16  # blocks
 _SAMPLE_RUN = 16  # consecutive rows in one piece of a sample, so that pairs of neighbours are seen
 _MAX_RANGES = 1000
 
@@ -439,6 +440,12 @@ class Buffer:
         length = max(1, min(run, (64 << 20) // max(1, size)))
         return [(int(a), int(a) + length) for a in starts]
 
+    def release(self) -> None:
+        """Lets the system take back the pages of large leaves."""
+        for column in self.columns.values():
+            if isinstance(column, col.LeafColumn):
+                column.release()
+
     def map(self, function: Callable[..., T], *keys: Key, arguments: tuple[Any, ...] = ()) -> list[T]:
         """``function(chunk, *arguments)`` over blocks that cover all valid positions, results in order.
 
@@ -521,9 +528,11 @@ class SerialEngine(Engine):
         self, buffer: Buffer, function: Callable[..., T], spans: Sequence[tuple[int, int]], arguments: tuple[Any, ...]
     ) -> list[T]:
         results = []
-        for start, stop in spans:
+        for number, (start, stop) in enumerate(spans):
             buffer.tick()
             results.append(function(Chunk(buffer, start, stop), *arguments))
+            if number % _RELEASE_EVERY == _RELEASE_EVERY - 1:
+                buffer.release()
         return results
 
 
