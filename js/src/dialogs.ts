@@ -48,7 +48,7 @@ function openForm(ctx: Context, host: HTMLElement, form: Form): void {
     const hint = field.hint ? h("span", { class: "tdv-dim", id: `${control.id}-hint` }, field.hint) : null;
     if (hint) control.setAttribute("aria-describedby", hint.id);
     const label = h("label", { for: control.id }, field.label);
-    return h("div", { class: `tdv-field tdv-${field.kind}` }, label, control, hint);
+    return h("div", { class: `tdv-field tdv-field-${field.kind}` }, label, control, hint);
   });
   const forecast = h("p", { class: "tdv-forecast", role: "status" });
   const start = h("button", { type: "submit", class: "tdv-button tdv-primary" }, form.action);
@@ -93,7 +93,10 @@ function openForm(ctx: Context, host: HTMLElement, form: Form): void {
   async function foresee(): Promise<void> {
     if (!form.forecast || start.hidden) return;
     try {
-      const { value } = await ctx.rpc.request<Done>(form.forecast, values(), { signal: ctx.signal });
+      const { value } = await ctx.rpc.request<Done>(form.forecast, values(), {
+        signal: ctx.signal,
+        onProgress: () => undefined,
+      });
       setText(forecast, value.message);
     } catch (reason) {
       setText(forecast, (reason as Error).message);

@@ -105,12 +105,27 @@ describe("Transport", () => {
     expect(quiet).toEqual(["quiet", "answering"]);
   });
 
-  it("is not quiet while progress comes", () => {
-    void rpc.request("a", {}, { onProgress: () => undefined });
+  it("is quiet though new requests are made", () => {
+    for (let i = 0; i < 5; i++) {
+      void rpc.request("a", {});
+      vi.advanceTimersByTime(300);
+    }
+    expect(quiet).toEqual(["quiet"]);
+  });
+
+  it("is not quiet while something comes", () => {
+    void rpc.request("quick", {});
+    void rpc.request("long", {}, { onProgress: () => undefined });
     for (let i = 0; i < 5; i++) {
       vi.advanceTimersByTime(700);
       channel.say({ id: channel.lastId, kind: "progress", done: i, total: 5 });
     }
+    expect(quiet).toEqual([]);
+  });
+
+  it("is not quiet for long work, which shows that it goes on", () => {
+    void rpc.request("long", {}, { onProgress: () => undefined });
+    vi.advanceTimersByTime(5000);
     expect(quiet).toEqual([]);
   });
 

@@ -54,7 +54,7 @@ export type Quiet = "answering" | "quiet";
 export type TransportOptions = {
   /** Ends every request and stops listening. */
   signal: AbortSignal;
-  /** Told when a request has waited for `quietMs`, and when an answer of any kind comes again. */
+  /** Told when nothing was heard for `quietMs` though a quick answer is due, and when something is heard again. */
   onQuiet?: (state: Quiet) => void;
   quietMs?: number;
 };
@@ -116,7 +116,7 @@ export class Transport implements Rpc {
         };
       signal?.addEventListener("abort", abort, { once: true });
       this.#pending.set(id, { resolve: settle(resolve) as Pending["resolve"], reject: settle(reject), onProgress });
-      this.#watch();
+      if (this.#timer === undefined) this.#watch();
       try {
         this.#channel.send({ id, op, args }, undefined, buffers);
       } catch (cause) {
@@ -174,7 +174,9 @@ export class Transport implements Rpc {
 
   #watch(): void {
     clearTimeout(this.#timer);
-    if (!this.#pending.size) {
+    this.#timer = undefined;
+    // Long work shows itself that it goes on; silence means something only where an answer was due at once.
+    if (![...this.#pending.values()].some((entry) => !entry.onProgress)) {
       if (this.#quiet) this.#options.onQuiet?.("answering");
       this.#quiet = false;
       return;

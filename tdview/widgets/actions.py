@@ -213,7 +213,7 @@ def _forecast(browser: Browser, args: dict[str, Any]) -> str:
     if str_arg(args, "source") != "selection" and not value:
         return ""
     try:
-        added = _row_count(_rows(browser, args))
+        added = _count_of(browser, args)
     except TdviewError as error:
         return str(error)
     have = root.batch_size[0] if root.batch_size else 0
@@ -224,6 +224,18 @@ def _forecast(browser: Browser, args: dict[str, Any]) -> str:
     if root.store.form != "archive":
         return f"{text}; the save grows to about {nbytes_text(result)}."
     return f"{text}; the new archive takes about {nbytes_text(result)}, and as much again while it is made."
+
+
+def _count_of(browser: Browser, args: dict[str, Any]) -> int | None:
+    """How many rows the view names; of another save without loading it, which would import torch."""
+    from tdview.tree.scan import scan
+
+    source = str_arg(args, "source")
+    if source == "path":
+        return _row_count(scan(os.path.expanduser(str_arg(args, "value").strip())))
+    if source == "selection":
+        return sum(stop - start for start, stop in browser.selection.rows)
+    return _row_count(_rows(browser, args))
 
 
 # -- pieces ---------------------------------------------------------------------------------------------------------
