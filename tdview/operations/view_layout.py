@@ -94,7 +94,12 @@ def _viewed(layout: Layout, step: Viewed) -> Layout:
     elif step.op == "transpose":
         a, b = step.kwargs["dim0"] % step.ndim, step.kwargs["dim1"] % step.ndim
         batch[a], batch[b] = batch[b], batch[a]
-    else:
+    elif step.op == "unsqueeze":
+        batch.insert(step.kwargs["dim"] % (step.ndim + 1), range(1))
+    elif step.op == "squeeze" and len(batch[step.kwargs["dim"]]) == 1:
+        base = layout.base + batch.pop(step.kwargs["dim"])[0]
+        return Layout((*batch, *rest), layout.itemsize, base)
+    elif step.op == "view":
         shape = step.shape(layout.shape)
         return _reshaped(layout, step.ndim, shape[: len(shape) - len(rest)])
     return Layout((*batch, *rest), layout.itemsize, layout.base)
