@@ -6,7 +6,7 @@ It does not know what a payload means, and it trusts no name and no size that th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -78,7 +78,8 @@ def unpack_memmap(
     if not goal.is_dir() or not os.listdir(goal):
         target.parent.mkdir(parents=True, exist_ok=True)
         with Stage(target.parent, target) as stage:
-            _write_entries(archive, mapped, entries, stage, workers, tally, stage.swap)
+            _write_entries(archive, mapped, entries, stage, workers, tally)
+            stage.swap()
         return goal
     if not existsok:
         raise AlreadyExistsError(f"{goal}: the directory is not empty; pass existsok=True to unpack into it")
@@ -87,7 +88,8 @@ def unpack_memmap(
         names = {entry.name for entry in entries}
         check_places(target, names, stale, existsok=True)
         with Stage(target, target) as stage:
-            _write_entries(archive, mapped, entries, stage, workers, tally, lambda: stage.merge(sorted(stale - names)))
+            _write_entries(archive, mapped, entries, stage, workers, tally)
+            stage.merge(sorted(stale - names))
     return goal
 
 
@@ -151,9 +153,8 @@ def _write_entries(
     stage: Stage,
     workers: int,
     tally: Tally,
-    publish: Callable[[], None],
 ) -> None:
-    """Writes all entries into the stage and makes them visible, or removes the stage."""
+    """Writes all entries into the stage, or removes it."""
     root = str(stage.new)
     pool = ThreadPoolExecutor(workers, "tdview-unpack") if workers > 1 else None
     try:
@@ -167,7 +168,6 @@ def _write_entries(
                 _write_entry(archive, mapped, entry, root, tally)
         for job in jobs:
             job.result()
-        publish()
     except BaseException:
         if pool is not None:
             pool.shutdown(cancel_futures=True)

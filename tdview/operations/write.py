@@ -150,10 +150,10 @@ def _write_swapped(files: _Files, prefix: Path, existsok: bool) -> None:
     with Stage(target.parent, target) as stage:
         try:
             files.write(str(stage.new))
-            stage.swap()
         except BaseException:
             stage.discard()
             raise
+        stage.swap()
 
 
 def _write_merged(files: _Files, prefix: Path, existsok: bool) -> None:

@@ -158,17 +158,19 @@ class Stage:
     def swap(self) -> None:
         """Puts ``new`` in the place of the target directory as a whole.
 
-        Two renames, between which the target is missing. A kill there leaves ``new`` complete and ``old``.
+        Two renames, between which the target is missing. A kill there leaves ``new`` complete and ``old``; an error
+        puts the target back and removes the stage.
         """
         old = self.path / "old"
-        if os.path.lexists(self.target):
-            shutil.copymode(self.target, self.new)
-            os.rename(self.target, old)
         try:
+            if os.path.lexists(self.target):
+                shutil.copymode(self.target, self.new)
+                os.rename(self.target, old)
             os.rename(self.new, self.target)
         except BaseException:
             if os.path.lexists(old):
                 os.rename(old, self.target)
+            self.discard()
             raise
         self.discard()
 
@@ -177,13 +179,18 @@ class Stage:
 
         Files of the target that are in neither stay. The top ``meta.json`` goes first and comes last: without it, a
         directory is seen to be incomplete, and ``new`` with its ``meta.json`` says that the move can be ended. So an
-        error or a kill while files are moved leaves a state that `recover_stage` completes.
+        error or a kill while files are moved leaves a state that `recover_stage` completes; an error before that
+        removes the stage.
         """
-        _write_small(self.path / _STALE, b"\0".join(map(os.fsencode, stale)))
-        os.mkdir(self.path / "old")
-        top = self.target / "meta.json"
-        if os.path.lexists(top):
-            os.rename(top, self.path / "old" / "meta.json")
+        try:
+            _write_small(self.path / _STALE, b"\0".join(map(os.fsencode, stale)))
+            os.mkdir(self.path / "old")
+            top = self.target / "meta.json"
+            if os.path.lexists(top):
+                os.rename(top, self.path / "old" / "meta.json")
+        except BaseException:
+            self.discard()
+            raise
         _finish_merge(self.path, self.target)
 
 
