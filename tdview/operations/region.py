@@ -258,7 +258,7 @@ def _item(item: Any, size: int, axis: int) -> int | slice | tuple[int, ...]:
         return slice(start, None if stop < 0 else stop, step)
     if hasattr(item, "tolist"):
         item = item.tolist()
-    if isinstance(item, (list, range)):
+    if isinstance(item, (list, tuple, range)):
         return _positions(item, size, axis)
     if isinstance(item, bool) or item is None:
         raise EditRefusedError(f"index item {item} is neither an integer nor a slice")
@@ -269,7 +269,7 @@ def _item(item: Any, size: int, axis: int) -> int | slice | tuple[int, ...]:
     return _position(position, size, axis)
 
 
-def _positions(items: list[Any] | range, size: int, axis: int) -> tuple[int, ...]:
+def _positions(items: list[Any] | tuple[Any, ...] | range, size: int, axis: int) -> tuple[int, ...]:
     if items and all(isinstance(item, bool) for item in items):
         if len(items) != size:
             raise EditRefusedError(f"a mask of {len(items)} does not fit axis {axis} of size {size}")
