@@ -78,10 +78,10 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   const on = <K extends keyof HTMLElementEventMap>(
     name: K,
     listener: (event: HTMLElementEventMap[K]) => void,
-    passive = true,
+    passive = false,
   ) => element.addEventListener(name, listener, { signal, passive });
-  on("scroll", onScroll);
-  on("wheel", onWheel, false);
+  on("scroll", onScroll, true);
+  on("wheel", onWheel);
   on("keydown", onKey);
   on("pointerdown", onPointer);
   on("pointermove", onDrag);

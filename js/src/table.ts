@@ -167,8 +167,9 @@ export function createTable(ctx: Context): View {
   }
 
   function fetchFor(rect: Rect, down: number, right: number): void {
-    drawShown(rect);
     if (!model) return;
+    drawShown(rect);
+    drawPlace(grid.selection);
     const { rows, cols } = model.info;
     const near = blocksIn(rect, rows, cols);
     const wanted = blocksIn(ahead(rect, down, right), rows, cols);
@@ -421,9 +422,9 @@ export function createTable(ctx: Context): View {
   function drawShown(rect: Rect): void {
     if (!model) return;
     const { rows, columns, hidden } = model.info;
-    const last = Math.min(rect[1], rows) - 1;
+    const last = rect[1] < rows ? rect[1] - 2 : rows - 1; // the last row of the rectangle is seen in part
     const range = rows
-      ? `${model.rowHeader(rect[0])[0] || 0}–${model.rowHeader(Math.max(rect[0], last - 1))[0] || 0}`
+      ? `${model.rowHeader(rect[0])[0] || 0}–${model.rowHeader(Math.max(rect[0], last))[0] || 0}`
       : "none";
     const more = hidden ? ` · ${hidden} more leaves not shown` : "";
     const damaged = columns.filter((column) => column.problem).length;
@@ -462,7 +463,6 @@ export function createTable(ctx: Context): View {
     }
     if (isWidened(dtype)) parts.push(`${dtype}, widened exactly to ${dtype === "complex32" ? "complex64" : "float32"}`);
     setText(place, parts.join("  ·  "));
-    grid.draw();
   }
 
   return {
