@@ -262,7 +262,7 @@ def valid_rows(node: Node) -> tuple[tuple[int, int], ...] | None:
     shape = getattr(node, "shape", None) or node.batch_size
     if fill is None or not shape or shape[0] != fill.capacity or fill.rotated:
         return None  # a rotated checkpoint counts rows of the buffer, not of the file
-    if fill.rows and not fill.chronological:
+    if (fill.rows and not fill.chronological) or fill.chronological == ((0, fill.capacity),):
         return None
     return tuple(sorted((int(start), int(stop)) for start, stop in fill.chronological))
 

@@ -76,6 +76,8 @@ def ring_of(node: Node, rows: int) -> Ring | None:
     fill = None if above is None else above.fill
     if fill is None or fill.capacity != rows or fill.rotated or (fill.rows and not fill.chronological):
         return None  # a rotated checkpoint counts rows of the buffer, not of the file
+    if fill.chronological == ((0, rows),):
+        return None  # every row is written, in the order of time
     return Ring(capacity=rows, spans=fill.chronological, certain=fill.certain and fill.ordered)
 
 
