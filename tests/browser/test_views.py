@@ -1,0 +1,259 @@
+"""Table, plot, frames and statistics in a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.widgets.saves import write_save
+
+from .lab import Lab, Notebook
+
+PAINTED = "root => ![...root.querySelectorAll('.tdv-grid-row:not([hidden]) .tdv-loading')].length"
+
+
+def open_save(
+    lab: Lab, page: Page, entries: dict[str, Any], batch: list[int], key: object, mode: str = "r"
+) -> Notebook:
+    """A notebook whose first cell shows the save with `key` selected."""
+    write_save(lab.folder / "run", entries, batch_size=batch)
+    notebook = lab.open(page, [f"import tdview; b = tdview.open('run', mode={mode!r}); b.select({key!r}); b"])
+    notebook.run_all()
+    expect(notebook.cell(0).get_by_role("tree")).to_be_visible()
+    return notebook
+
+
+def grid_of(notebook: Notebook) -> Locator:
+    grid = notebook.cell(0).get_by_role("grid")
+    expect(grid.get_by_role("gridcell").first).to_be_visible()
+    return grid
+
+
+def active(grid: Locator) -> Locator:
+    return grid.locator(".tdv-active")
+
+
+def numbers(rows: int, columns: int) -> Any:
+    return np.arange(rows, dtype="<f4")[:, None] + np.arange(columns, dtype="<f4") / 64
+
+
+@pytest.fixture
+def million(lab: Lab, page: Page) -> Notebook:
+    """A leaf of a million rows and 64 columns; its values tell where they stand."""
+    payload = np.empty((1_000_000, 64), "<f4")
+    payload[:] = np.arange(1_000_000, dtype="<f4")[:, None]
+    payload[:, 63] += 0.5
+    return open_save(lab, page, {"x": ("float32", [1_000_000, 64], payload.data)}, [1_000_000], "x")
+
+
+def test_a_million_rows_are_walked_without_empty_cells(million: Notebook, page: Page) -> None:
+    cell, grid = million.cell(0), grid_of(million)
+    expect(grid).to_have_attribute("aria-rowcount", "1000001")
+    box = cell.get_by_label("Go to row")
+    box.fill("765432")
+    box.press("Enter")
+    expect(active(grid)).to_have_text("765432.0000")
+    expect(grid).to_be_focused()
+    page.keyboard.press("End")
+    expect(active(grid)).to_have_text("765432.5000")
+    page.keyboard.press("Control+End")
+    expect(active(grid)).to_have_text("999999.5000")
+    page.keyboard.press("Control+Home")
+    expect(active(grid)).to_have_text("0.0000")
+
+    page.wait_for_timeout(500)
+    empty = 0
+    for _ in range(20):
+        page.keyboard.press("PageDown")
+        page.wait_for_timeout(100)
+        empty += not grid.evaluate(PAINTED)
+    assert empty == 0
+    assert grid.locator('[role="gridcell"]').count() < 1000
+
+    grid.hover()
+    before = float(active(grid).inner_text())
+    page.mouse.wheel(0, 240)  # the scrollbar is scaled: a notch is ten rows all the same
+    first = grid.locator(".tdv-grid-row:not([hidden]) [role=rowheader]")
+    page.wait_for_timeout(300)
+    places = sorted(int(text) for text in first.all_inner_texts())
+    assert places[0] <= before + 10
+    assert places == list(range(places[0], places[0] + len(places)))
+
+
+def test_a_range_is_copied_and_pasted(lab: Lab, page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    entries = {"x": ("float32", [50, 3], numbers(50, 3).tobytes())}
+    notebook = open_save(lab, page, entries, [50], "x", "r+")
+    grid = grid_of(notebook)
+    grid.get_by_role("gridcell").first.click()
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Control+c")
+    expect(notebook.cell(0).get_by_text("Copied the 2 × 2 cells")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "0.0\t0.015625\n1.0\t1.015625"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Control+v")
+    expect(notebook.cell(0).get_by_text("Pasted 2 × 2 cells")).to_be_visible()
+    stored = np.fromfile(lab.folder / "run" / "x.memmap", "<f4").reshape(50, 3)
+    assert stored[2:4, :2].tolist() == [[0, 0.015625], [1, 1.015625]]
+    expect(grid.locator(".tdv-edited")).to_have_count(4)
+    assert notebook.cell_count() == 1
+
+
+def test_the_mouse_selects_and_a_double_click_edits(lab: Lab, page: Page) -> None:
+    entries = {"x": ("int64", [30], np.arange(30, dtype="<i8").tobytes())}
+    notebook = open_save(lab, page, entries, [30], "x", "r+")
+    grid = grid_of(notebook)
+    cells = grid.get_by_role("gridcell")
+    cells.nth(1).hover()
+    page.mouse.down()
+    cells.nth(4).hover()
+    page.mouse.up()
+    expect(grid.locator('[role="gridcell"][aria-selected]')).to_have_count(4)
+    expect(notebook.cell(0).get_by_text("4 × 1 cells selected")).to_be_visible()
+    cells.nth(2).dblclick()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1.5")
+    page.keyboard.press("Enter")
+    box = grid.get_by_role("textbox")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    expect(grid.get_by_role("alert")).to_contain_text("1.5")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("9007199254740993")
+    page.keyboard.press("Enter")
+    expect(box).to_have_count(0)
+    expect(cells.nth(2)).to_have_text("9007199254740993")
+    assert np.fromfile(lab.folder / "run" / "x.memmap", "<i8")[2] == 9007199254740993
+
+
+def test_dimensions_are_mapped(lab: Lab, page: Page) -> None:
+    data = np.arange(4 * 3 * 5, dtype="<i8").reshape(4, 3, 5)
+    notebook = open_save(lab, page, {"x": ("int64", [4, 3, 5], data.tobytes())}, [4], "x")
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    texts = lambda: [row.split() for row in grid.locator(".tdv-grid-row:not([hidden])").all_inner_texts()]
+    slider = cell.get_by_label("dim 1: index")
+    slider.press("ArrowRight")
+    expect(grid.get_by_role("gridcell").first).to_have_text("5")
+    assert [row[1:] for row in texts()] == [[str(x) for x in row] for row in data[:, 1].tolist()]
+    cell.get_by_label("dim 1: shown as").select_option("row")
+    expect(grid).to_have_attribute("aria-rowcount", "4")
+    expect(grid.get_by_role("gridcell").first).to_have_text("0")
+    assert [row[1:] for row in texts()] == [[str(x) for x in row] for row in data[0].tolist()]
+
+
+def test_number_formats(lab: Lab, page: Page) -> None:
+    entries = {"x": ("float32", [3], np.array([0.1, np.nan, -np.inf], "<f4").tobytes())}
+    notebook = open_save(lab, page, entries, [3], "x")
+    grid, choice = grid_of(notebook), notebook.cell(0).get_by_label("Number format")
+    cells = grid.get_by_role("gridcell")
+    expect(cells).to_have_text(["0.1000", "NaN", "-Infinity"])
+    expect(cells.nth(1)).to_have_class(re.compile("tdv-nan"))
+    expect(cells.nth(2)).to_have_class(re.compile("tdv-inf"))
+    for name, text in {"exact": "0.1", "scientific": "1.000000e-1", "hex": "0x3dcccccd"}.items():
+        choice.select_option(name)
+        expect(cells.first).to_have_text(text)
+
+
+def test_a_level_is_a_table_and_exports(lab: Lab, page: Page) -> None:
+    entries = {
+        "obs": ("float32", [6, 2], numbers(6, 2).tobytes()),
+        "next": {"done": ("bool", [6, 1], bytes([0, 0, 0, 0, 0, 1]))},
+    }
+    notebook = open_save(lab, page, entries, [6], ())
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    titles = grid.get_by_role("columnheader")
+    expect(titles).to_have_text(["row", "obs[0]", "obs[1]", "next.done"])
+    expect(grid.get_by_role("row").last).to_contain_text("True")
+    with page.expect_download() as download:
+        cell.get_by_label("Export the table").select_option("csv")
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert download.value.suggested_filename == "root.csv"
+    assert lines[0] == "row,obs[0],obs[1],next.done"
+    assert lines[-1] == "5,5.0,5.015625,True"
+
+
+def test_plots_zoom_and_change_kind(lab: Lab, page: Page) -> None:
+    entries = {
+        "x": ("float32", [100_000, 2], np.random.default_rng(0).standard_normal((100_000, 2)).astype("<f4").tobytes())
+    }
+    notebook = open_save(lab, page, entries, [100_000], "x")
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Plot").click()
+    canvas = cell.locator("canvas")
+    expect(cell.get_by_text("rows 0–99999 of 100,000")).to_be_visible()
+    drawn = "c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return new Set(d).size; }"
+    assert canvas.evaluate(drawn) > 20
+    canvas.hover()
+    page.mouse.wheel(0, -300)
+    expect(cell.get_by_text("rows 0–99999 of 100,000")).to_have_count(0)
+    cell.get_by_role("button", name="all rows").click()
+    expect(cell.get_by_text("rows 0–99999 of 100,000")).to_be_visible()
+    for kind, text in {"heat": "averaged", "histogram": "all 200,000 elements"}.items():
+        cell.get_by_label("Kind of plot").select_option(kind)
+        expect(cell.get_by_text(text)).to_be_visible()
+        assert canvas.evaluate(drawn) > 20
+    with page.expect_download() as download:
+        cell.get_by_label("Export the plot").select_option("figure")
+    assert Path(download.value.path()).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_frames_play_at_the_chosen_speed(lab: Lab, page: Page) -> None:
+    frames = np.zeros((200, 3, 64, 64), np.uint8)
+    frames[:, 0] = np.arange(200, dtype=np.uint8)[:, None, None]
+    notebook = open_save(lab, page, {"pixels": ("uint8", [200, 3, 64, 64], frames.tobytes())}, [200], "pixels")
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Frames").click()
+    expect(cell.get_by_text("200 frames, 64 × 64")).to_be_visible()
+    canvas = cell.locator("canvas")
+    red = "c => c.getContext('2d').getImageData(5, 5, 1, 1).data[0]"
+    assert canvas.evaluate(red) == 0
+    cell.get_by_label("Next frame").click()
+    assert canvas.evaluate(red) == 1
+    cell.get_by_role("button", name="Play").click()
+    page.wait_for_timeout(1500)
+    cell.get_by_role("button", name="Pause").click()
+    assert 20 < canvas.evaluate(red) <= 60
+    canvas.focus()
+    page.keyboard.press("End")
+    expect(cell.get_by_text("row 199")).to_be_visible()
+    assert canvas.evaluate(red) == 199
+    assert notebook.cell_count() == 1
+
+
+def test_statistics_of_a_leaf_lead_from_those_of_a_level(lab: Lab, page: Page) -> None:
+    values = np.array([1, 2, 3, np.nan], "<f4")
+    notebook = open_save(lab, page, {"next": {"reward": ("float32", [4], values.tobytes())}}, [4], "next")
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Stats").click()
+    row = cell.get_by_role("row", name="reward")
+    expect(row).to_contain_text("float32")
+    row.get_by_role("button", name="reward").click()
+    expect(cell.get_by_text("all 4 elements")).to_be_visible()
+    facts = cell.locator(".tdv-facts-list").first
+    expect(facts).to_contain_text("NaN1")
+    expect(facts).to_contain_text("mean2")
+
+
+def test_a_view_in_the_dark_theme(lab: Lab, page: Page) -> None:
+    write_save(lab.folder / "run", {"x": ("float32", [20, 2], numbers(20, 2).tobytes())}, batch_size=[20])
+    notebook = lab.open(page, ["import tdview; b = tdview.open('run'); b.select('x'); b"], theme="dark")
+    notebook.run_all()
+    cell = grid_of(notebook).get_by_role("gridcell").first
+    bright = "e => getComputedStyle(e).color.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)"
+    assert cell.evaluate(bright) > 450
+
+
+def test_damage_is_said_where_the_values_would_be(lab: Lab, page: Page) -> None:
+    notebook = open_save(lab, page, {"x": ("float32", [10], b"short"), "y": ("int64", [10])}, [10], "x")
+    cell = notebook.cell(0)
+    expect(cell.get_by_role("alert").filter(has_text="x.memmap")).to_be_visible()
+    cell.get_by_role("treeitem", name="y").click()
+    expect(grid_of(notebook).get_by_role("gridcell").first).to_have_text("0")
+    json.dumps(notebook.outputs())
