@@ -45,6 +45,7 @@ export class TreeView {
   #typed = "";
   #typedAt = 0;
   #late = false;
+  #scrolled = 0;
   #frame = 0;
 
   readonly #options: TreeOptions;
@@ -60,10 +61,10 @@ export class TreeView {
       this.#spacer,
     );
     this.#follow = debounced((item: Item) => options.onSelect(item), FOLLOW_MS, signal);
-    this.element.addEventListener("scroll", () => this.draw(), { passive: true, signal });
+    this.element.addEventListener("scroll", () => this.#onScroll(), { passive: true, signal });
     this.element.addEventListener("keydown", (event) => this.#onKey(event), { signal });
     this.element.addEventListener("click", (event) => this.#onClick(event), { signal });
-    const observer = new ResizeObserver(() => this.draw());
+    const observer = new ResizeObserver(() => this.#onResize());
     observer.observe(this.element);
     signal.addEventListener("abort", () => {
       observer.disconnect();
@@ -104,6 +105,7 @@ export class TreeView {
     this.#spacer.style.height = `${this.#model.size * ROW}px`;
     if (top < scrollTop) this.element.scrollTop = top;
     else if (clientHeight && top + ROW > scrollTop + clientHeight) this.element.scrollTop = top + ROW - clientHeight;
+    if (clientHeight) this.#scrolled = this.element.scrollTop;
   }
 
   /** Opens or closes a branch. */
@@ -133,6 +135,17 @@ export class TreeView {
     if (this.#late && item) this.#followWhenLoaded(item);
     const missing = model.missing(first, last);
     if (missing.length) this.#options.onMissing(missing);
+  }
+
+  #onScroll(): void {
+    if (this.element.clientHeight) this.#scrolled = this.element.scrollTop;
+    this.draw();
+  }
+
+  /** A notebook takes outputs out of the page that are scrolled away, and an element forgets its scroll position then. */
+  #onResize(): void {
+    if (this.element.clientHeight && this.element.scrollTop !== this.#scrolled) this.element.scrollTop = this.#scrolled;
+    this.draw();
   }
 
   #rowId(position: number): string {

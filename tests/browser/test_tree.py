@@ -185,6 +185,26 @@ def test_a_dialog_says_what_went_wrong_and_stays(lab: Lab, page: Page) -> None:
     expect(dialog.get_by_role("button", name="Pack")).to_be_enabled()
 
 
+def test_an_output_that_was_taken_out_of_the_page_comes_back_as_it_was(lab: Lab, page: Page) -> None:
+    write_save(lab.folder / "wide", {f"leaf_{i:03d}": ("uint8", [1]) for i in range(300)}, batch_size=[1])
+    notebook = lab.open(page, [OPEN.format("wide"), *(f"print({i}, '\\n' * 60)" for i in range(12))])
+    content = "window.jupyterapp.shell.currentWidget.content"
+    page.evaluate(f"() => {{ {content}.notebookConfig = {{...{content}.notebookConfig, windowingMode: 'full'}} }}")
+    notebook.run_all()
+    page.evaluate(f"() => {content}.scrollToItem(0)")
+    widget = page.locator(".tdview")
+    expect(widget).to_be_visible()
+    widget.get_by_role("treeitem").nth(1).click()
+    page.keyboard.press("End")
+    expect(row(widget, "leaf_299")).to_have_attribute("aria-selected", "true")
+    page.evaluate(f"() => {{ {content}.activeCellIndex = 12; return {content}.scrollToItem(12) }}")
+    expect(widget).to_be_hidden()
+    page.evaluate(f"() => {content}.scrollToItem(0)")
+    expect(row(widget, "leaf_299")).to_be_visible()
+    row(widget, "leaf_295").click()
+    expect(widget.locator(".tdv-title")).to_contain_text("leaf_295")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_is_followed_and_nothing_is_hard_to_reach(lab: Lab, page: Page, theme: Any) -> None:
     _, widget = opened(lab, page, theme=theme)
