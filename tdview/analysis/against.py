@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key
+from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
 from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.duplicates import row_hashes, runs
@@ -121,8 +121,8 @@ def _shifted_dims(
     a, a_number = _points(mine, sides[0])
     b, b_number = _points(theirs, sides[1])
     mine.tick()
-    left = mine.take(key, a).reshape(len(a), -1)
-    right = theirs.take(key, b).reshape(len(b), -1)
+    left = flat_rows(mine.take(key, a))
+    right = flat_rows(theirs.take(key, b))
     number = np.concatenate([a_number, b_number + len(sides[0][0])])
     worst: list[tuple[float, int]] = []
     for dim in range(min(left.shape[1], 64)):

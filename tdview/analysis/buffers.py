@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tdview.analysis.columns import ArrayColumn, Column, GatherColumn, Key, LeafColumn
+from tdview.analysis.columns import ArrayColumn, Column, GatherColumn, Key, LeafColumn, flat_rows
 from tdview.analysis.replay import Buffer, Options
 from tdview.errors import Problem, TdviewError
 from tdview.format.dtypes import dtype_of
@@ -138,7 +138,7 @@ def _folded(node: Node, options: Options | None) -> Buffer:
     valid = min(steps, fill.rows) if fill is not None else steps
     index = np.arange(valid)
     for column in ends[:1]:  # every end before a step has pushed the observations on by one row
-        index = index + np.concatenate([[0], np.cumsum(column.read(0, valid).reshape(valid, -1)[:, 0] != 0)])[:-1]
+        index = index + np.concatenate([[0], np.cumsum(flat_rows(column.read(0, valid))[:, 0] != 0)])[:-1]
     columns: dict[Key, Column] = {}
     for key, column in bases.items():
         if column.elements == steps:

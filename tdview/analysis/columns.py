@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tdview.tree.leaf import Leaf
 
-__all__ = ["ArrayColumn", "Column", "GatherColumn", "Key", "LeafColumn", "bits", "equal_rows"]
+__all__ = ["ArrayColumn", "Column", "GatherColumn", "Key", "LeafColumn", "bits", "equal_rows", "flat_rows"]
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -155,8 +155,9 @@ class LeafColumn(_Sized):
         whole = self._view()
         if whole is not None:
             return whole[start:stop]
-        first, last = start // self._inner, -(-stop // self._inner)
-        block = self._leaf.numpy(slice(first, last)).reshape((-1, *self.feature))
+        first, last = start // max(1, self._inner), -(-stop // max(1, self._inner))
+        part = self._leaf.numpy(slice(first, last))
+        block = part.reshape(((last - first) * self._inner, *self.feature))
         skip = start - first * self._inner
         return block[skip : skip + stop - start]
 
@@ -197,6 +198,11 @@ class GatherColumn(_Sized):
 
     def take(self, index: NDArray[Any]) -> NDArray[Any]:
         return self._base.take(self._index[index])
+
+
+def flat_rows(values: NDArray[Any]) -> NDArray[Any]:
+    """Rows ``[n, ...]`` as ``[n, width]``, also where there are none; a view where it can be."""
+    return values.reshape(len(values), _size(values.shape[1:]))
 
 
 def bits(values: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tdview.analysis.columns import Key, bits
+from tdview.analysis.columns import Key, bits, flat_rows
 from tdview.analysis.replay import row_ranges
 from tdview.analysis.report import Report
 from tdview.analysis.rules.registry import finding
@@ -159,7 +159,8 @@ def _values(a: Node, b: Node, key: Key) -> Iterator[Problem]:
 
 def _leaves(a: Leaf, b: Leaf, key: Key, work: _Work) -> Iterator[Problem]:
     sizes = tuple(a.shape), tuple(b.shape)
-    if a.dtype != b.dtype or sizes[0][1:] != sizes[1][1:] or a.is_nested != b.is_nested:
+    like = len(sizes[0]) == len(sizes[1]) and sizes[0][1:] == sizes[1][1:]
+    if a.dtype != b.dtype or not like or a.is_nested != b.is_nested:
         work.unequal += 1
         text = f"{a.dtype} {list(a.shape)} here, {b.dtype} {list(b.shape)} there"
         yield finding("schema", "error", text, key)
@@ -224,7 +225,7 @@ class _Found:
         if not differs.any():
             return
         self.values += int(differs.sum())
-        rows = np.flatnonzero(differs.reshape(len(left), -1).any(axis=1)) + start
+        rows = np.flatnonzero(flat_rows(differs).any(axis=1)) + start
         self.n_rows += len(rows)
         self.rows += rows[: _MAX_ROWS - len(self.rows)].tolist()
         for index in np.argwhere(differs)[: _FIRST - len(self.first)]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tdview.analysis.selection import Selection, gathered, selected_leaf, selected_level
+from tdview.analysis.selection import Selection, gathered, json_object, selected_leaf, selected_level
 from tdview.errors import ArgumentError, TdviewError
 from tdview.format import torchrl
 from tdview.format.dtypes import dtype_of
@@ -43,7 +43,7 @@ def dump_files(node: Node, buffer: Buffer, selection: Selection) -> dict[str, So
     for name, file in _storage_files(node, selection):
         if name != torchrl.STORAGE_META:
             plan[f"{storage}/{name}"] = file
-    meta = json.loads(_reader(node, node.file(torchrl.STORAGE_META))())
+    meta = json_object(_reader(node, node.file(torchrl.STORAGE_META))(), node.where(torchrl.STORAGE_META))
     fill = buffer.fill
     meta["len"] = len(selection.rows) * (1 if fill is None or fill.single else buffer.inner)
     plan[f"{storage}/{torchrl.STORAGE_META}"] = SourceFile.of(torchrl.STORAGE_META, json.dumps(meta).encode())
@@ -107,7 +107,7 @@ class _Rewrite:
         return None if make is None else SourceFile.of(bare, make(read()))
 
     def _writer(self, data: bytes) -> bytes:
-        meta = json.loads(data)
+        meta = json_object(data, "a side file")
         capacity = max(1, self.selection.size)
         if "rank_key" not in meta:
             meta["cursor"] = self.kept % capacity
@@ -174,7 +174,7 @@ class _Rewrite:
     def _sampler(self, data: bytes) -> bytes:
         import numpy as np
 
-        meta = json.loads(data)
+        meta = json_object(data, "a side file")
         most = meta.get("_max_priority")
         if isinstance(most, list) and len(most) == 2 and isinstance(most[1], int | float):
             where = np.flatnonzero(self._elements() == int(most[1]))
@@ -203,7 +203,7 @@ class _Rewrite:
         return len(self._elements()).to_bytes(8, "little")
 
     def _sampler_level(self, data: bytes) -> bytes:
-        meta = json.loads(data)
+        meta = json_object(data, "a side file")
         entry = meta.get("_sample_list")
         side = self.buffer.side
         if isinstance(entry, dict) and side is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key
+from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.replay import Buffer, Chunk, Options, Progress, episodes_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def episode_frame(buffer: Buffer, member: str = "") -> pandas.DataFrame:
     table = episode_table(buffer)
     first, last = table.first, table.last
     lane = _lanes(buffer, first)
-    ids = buffer.take(buffer.id_key, first).reshape(len(first), -1)[:, 0] if buffer.id_key is not None else None
+    ids = flat_rows(buffer.take(buffer.id_key, first))[:, 0] if buffer.id_key is not None else None
     order = _time_order(buffer, first)
     frame = {
         "member": member,
@@ -176,7 +176,7 @@ def _cut(buffer: Buffer, first: NDArray[Any]) -> NDArray[Any]:
         return np.zeros(len(first), bool)
     if buffer.step_key is None:
         return oldest
-    started: NDArray[Any] = buffer.take(buffer.step_key, first).reshape(len(first), -1)[:, 0] > 0
+    started: NDArray[Any] = flat_rows(buffer.take(buffer.step_key, first))[:, 0] > 0
     both: NDArray[Any] = oldest & started
     return both
 
@@ -218,19 +218,18 @@ def _disagreements(buffer: Buffer, first: NDArray[Any], last: NDArray[Any]) -> l
     at = np.flatnonzero(followed & ended)
     if buffer.id_key is not None and len(at):
         same = (
-            buffer.take(buffer.id_key, last[at]).reshape(len(at), -1)[:, 0]
-            == buffer.take(buffer.id_key, behind).reshape(len(at), -1)[:, 0]
+            flat_rows(buffer.take(buffer.id_key, last[at]))[:, 0] == flat_rows(buffer.take(buffer.id_key, behind))[:, 0]
         )
         for index in at[same]:
             texts[int(index)].append("id goes on")
     if buffer.step_key is not None:
-        steps = buffer.take(buffer.step_key, first).reshape(len(first), -1)[:, 0].astype(np.int64)
-        rise = buffer.take(buffer.step_key, last).reshape(len(last), -1)[:, 0].astype(np.int64) - steps
+        steps = flat_rows(buffer.take(buffer.step_key, first))[:, 0].astype(np.int64)
+        rise = flat_rows(buffer.take(buffer.step_key, last))[:, 0].astype(np.int64) - steps
         lengths = (last - first) // buffer.stride
         for index in np.flatnonzero(rise != lengths):
             texts[int(index)].append(f"step count rises by {int(rise[index])} in {int(lengths[index])} steps")
         if len(at):
-            goes_on = buffer.take(buffer.step_key, behind).reshape(len(at), -1)[:, 0] > 0
+            goes_on = flat_rows(buffer.take(buffer.step_key, behind))[:, 0] > 0
             for index in at[goes_on]:
                 texts[int(index)].append("step count goes on")
     return ["; ".join(text) for text in texts]
@@ -287,13 +286,13 @@ def _table(buffer: Buffer) -> EpisodeTable:
         ended |= flags_at(buffer, key, last)
     whole = ended.copy()
     if buffer.step_key is not None and len(first):
-        whole &= buffer.take(buffer.step_key, first).reshape(len(first), -1)[:, 0] <= 1
+        whole &= flat_rows(buffer.take(buffer.step_key, first))[:, 0] <= 1
     return EpisodeTable(first=first, last=last, lengths=lengths, returns=returns, complete=whole)
 
 
 def flags_at(buffer: Buffer, key: tuple[str, ...], positions: NDArray[Any]) -> NDArray[Any]:
     """A flag at some positions: bool ``[k]``; of a group of agents it is set when it is set for all."""
-    found: NDArray[Any] = (buffer.take(key, positions) != 0).reshape(len(positions), -1).all(axis=1)
+    found: NDArray[Any] = (flat_rows(buffer.take(key, positions)) != 0).all(axis=1)
     return found
 
 
@@ -308,7 +307,7 @@ def episode_sums(
     for key in keys or buffer.reward_keys:
         for start, stop in buffer.spans((key,), extra=16):
             buffer.tick()
-            values = buffer.read(key, start, stop).reshape(stop - start, -1)
+            values = flat_rows(buffer.read(key, start, stop))
             added = values.sum(axis=1, dtype=np.float64) if values.shape[1] != 1 else values[:, 0].astype(np.float64)
             mine = number(start, stop)
             inside = mine >= 0

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Column, Key, equal_rows
+from tdview.analysis.columns import Column, Key, equal_rows, flat_rows
 from tdview.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Buffer:
         groups = [key for key in self.columns if key[0] == "next" and len(key) > 2 and key[-1] in FLAGS]
         own: list[Key] = [("done",), ("terminated",), ("truncated",)]
         for candidates in (known, groups, own):
-            found = tuple(key for key in candidates if key in self.columns)
+            found = tuple(key for key in candidates if key in self.columns and self.columns[key].feature_size)
             if found:
                 return found
         return ()
@@ -373,12 +373,12 @@ class Buffer:
     def scalar(self, key: Key, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """The first value of each position: ``[n]``."""
         values = self.read(key, start, self.n if stop is None else stop)
-        return values.reshape(len(values), -1)[:, 0] if values.ndim > 1 else values
+        return flat_rows(values)[:, 0] if values.ndim > 1 else values
 
     def flag(self, key: Key, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """A flag as bool ``[n]``; of a group of agents it is set when it is set for all of them."""
         values = self.read(key, start, self.n if stop is None else stop)
-        flat = values.reshape(len(values), -1)
+        flat = flat_rows(values)
         found: NDArray[Any] = (flat[:, 0] != 0) if flat.shape[1] == 1 else (flat != 0).all(axis=1)
         return found
 
@@ -475,7 +475,7 @@ class Chunk:
     def flat(self, key: Key) -> NDArray[Any]:
         """Values as ``[n, width]``."""
         values = self.get(key)
-        return values.reshape(len(values), -1)
+        return flat_rows(values)
 
     @property
     def followed(self) -> int:
@@ -656,7 +656,7 @@ def _untangled(buffer: Buffer) -> NDArray[Any] | None:
 
     def ring_values(one: Column) -> NDArray[Any]:
         values = buffer._read_in_ring(one, 0, buffer.n, np)
-        return values.reshape(buffer.n, -1)[:, 0]
+        return flat_rows(values)[:, 0]
 
     ids = ring_values(column)
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
 
-__all__ = ["Selection", "gathered", "selected_leaf", "selected_level"]
+__all__ = ["Selection", "gathered", "json_object", "selected_leaf", "selected_level"]
 
 _BLOCK = 4 << 20
 _SMALL = 1 << 30  # files that are no payloads are copied as they are, up to this size
@@ -137,12 +137,27 @@ def selected_level(node: Node, selection: Selection, name: str = "", *, top: boo
     raise NotSupportedError(f"{node.where()}: rows cannot be dropped from a {kind}; save it as a tensordict first")
 
 
-def _meta(node: Node) -> tuple[bytes, dict[str, Any]]:
-    data = node.store.read(node.file(META), META_LIMIT)
-    value = json.loads(data)
+def json_object(data: bytes, where: str) -> dict[str, Any]:
+    """The JSON object that a file holds.
+
+    Raises:
+        DecodeError: it holds something else.
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"{where}: expected a JSON object, got {shown(data[:40])}") from error
     if not isinstance(value, dict):
-        raise DecodeError(f"{node.where(META)}: expected a JSON object, got {shown(value)}")
-    return data, value
+        raise DecodeError(f"{where}: expected a JSON object, got {shown(value)}")
+    return value
+
+
+def _meta(node: Node) -> tuple[bytes, dict[str, Any]]:
+    bad = next((p for p in node.problems if p.severity == "error"), None)
+    if bad is not None:
+        raise DecodeError(f"{bad.message}; mend the save before rows are dropped", [bad])
+    data = node.store.read(node.file(META), META_LIMIT)
+    return data, json_object(data, node.where(META))
 
 
 def _bare(path: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key
+from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
 from tdview.analysis.replay import Buffer, Chunk
 from tdview.analysis.rules.registry import finding
@@ -180,7 +180,7 @@ def trajectory_ids(buffer: Buffer) -> Iterator[Problem]:
     if key is None or not buffer.n:
         return
     starts = _join(buffer.map(_run_starts, key, arguments=(key,)))
-    ids = buffer.columns[key].take(buffer.elements(starts)).reshape(len(starts), -1)[:, 0]
+    ids = flat_rows(buffer.columns[key].take(buffer.elements(starts)))[:, 0]
     order = np.argsort(ids, kind="stable")
     same = ids[order][1:] == ids[order][:-1]
     again, earlier = order[1:][same], order[:-1][same]
@@ -201,7 +201,7 @@ def _restarted(buffer: Buffer, starts: NDArray[Any], again: NDArray[Any], earlie
     """Which repeated runs begin a new episode: their step count does not go on, or the row before them ended one."""
     found: NDArray[Any]
     if buffer.step_key is not None:
-        steps = buffer.columns[buffer.step_key].take(buffer.elements(starts)).reshape(len(starts), -1)[:, 0]
+        steps = flat_rows(buffer.columns[buffer.step_key].take(buffer.elements(starts)))[:, 0]
         found = again[steps[again] <= steps[earlier]]
         return found
     if not buffer.end_keys or buffer.time_last:
@@ -211,7 +211,7 @@ def _restarted(buffer: Buffer, starts: NDArray[Any], again: NDArray[Any], earlie
     again, before = again[before >= 0], before[before >= 0]
     ended = again.astype(bool) & False
     for flag in buffer.end_keys:
-        ended |= (buffer.take(flag, before) != 0).reshape(len(before), -1).any(axis=1)
+        ended |= flat_rows(buffer.take(flag, before) != 0).any(axis=1)
     found = again[ended]
     return found
 

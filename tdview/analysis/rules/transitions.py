@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key, bits, equal_rows
+from tdview.analysis.columns import Key, bits, equal_rows, flat_rows
 from tdview.analysis.replay import Buffer, Chunk
 from tdview.analysis.rules.flags import events_of
 from tdview.analysis.rules.registry import finding
@@ -158,9 +158,9 @@ def _truncated_only(buffer: Buffer, ends: NDArray[Any]) -> NDArray[Any]:
     truncated, terminated = buffer.flag_key("truncated"), buffer.flag_key("terminated")
     if truncated is None:
         return np.empty(0, np.int64)
-    set_there = (buffer.take(truncated, ends) != 0).reshape(len(ends), -1).all(axis=1)
+    set_there = flat_rows(buffer.take(truncated, ends) != 0).all(axis=1)
     if terminated is not None:
-        set_there &= ~(buffer.take(terminated, ends) != 0).reshape(len(ends), -1).any(axis=1)
+        set_there &= ~flat_rows(buffer.take(terminated, ends) != 0).any(axis=1)
     found: NDArray[Any] = ends[set_there]
     return found
 
@@ -179,7 +179,7 @@ def _leaks(buffer: Buffer, key: Key, ends: NDArray[Any], cut: NDArray[Any], show
     for part in _blocks(ends, buffer.columns[key]):
         buffer.tick()
         last, first = buffer.take(after, part), buffer.take(key, part + buffer.stride)
-        flat = last.reshape(len(part), -1)
+        flat = flat_rows(last)
         told = (flat != flat[:, :1]).any(axis=1)  # a blank frame or a zero vector says nothing
         found.append(part[equal_rows(last, first) & told])
     leaked = _join(found)

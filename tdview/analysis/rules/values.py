@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
-from tdview.analysis.columns import Key
+from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.replay import Buffer, Chunk
 from tdview.analysis.rules.registry import finding
 from tdview.errors import Problem
@@ -183,13 +183,13 @@ def _differences(chunk: Chunk, key: Key) -> tuple[NDArray[Any], int]:
 
     m = chunk.followed
     inner = chunk.inner
-    delta = (chunk.flat(key)[:m] - chunk.after(key).reshape(m, -1))[inner].astype(np.float64)
+    delta = (chunk.flat(key)[:m] - flat_rows(chunk.after(key)))[inner].astype(np.float64)
     return np.nansum(delta * delta, axis=0), int(inner.sum())
 
 
 def _jumps(chunk: Chunk, key: Key, limit: NDArray[Any]) -> NDArray[Any]:
     m = chunk.followed
-    delta = abs(chunk.flat(key)[:m] - chunk.after(key).reshape(m, -1))
+    delta = abs(chunk.flat(key)[:m] - flat_rows(chunk.after(key)))
     return chunk.positions((delta > limit).any(axis=1) & chunk.inner)
 
 
