@@ -185,12 +185,16 @@ class RowWriter:
         """
         levels = self.save.levels
         for level, content in zip(levels[1:replaced], contents[1:replaced], strict=True):
-            self._write_meta(f"{level.directory}/{APPEND_TMP}", content)
+            self._put(level, APPEND_TMP, content)
         for level, content in reversed(list(zip(levels[:replaced], self._current[:replaced], strict=True))):
-            temporary = f"{level.directory}/{_RESTORED}"
-            self._write_meta(temporary, content)
-            os.replace(temporary, f"{level.directory}/{META}")
+            self._put(level, META, content)
         self._drop_temporaries()
+
+    def _put(self, level: GrowingLevel, name: str, content: bytes) -> None:
+        """Writes a file of a level as a whole, or not at all."""
+        temporary = f"{level.directory}/{_RESTORED}"
+        self._write_meta(temporary, content)
+        os.replace(temporary, f"{level.directory}/{name}")
 
     def _drop_temporaries(self) -> None:
         """Removes the temporary files, the top one last."""

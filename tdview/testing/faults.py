@@ -101,7 +101,7 @@ def inject(at: int, kind: FaultKind) -> Iterator[Faults]:
     Counted are the calls through the modules `os` and `shutil` of the storage, operations and containers layers that
     change the disk or open a file. A ``"short_write"`` writes half and says so, which is no error: the write has to
     go on. A ``"crash"`` writes half, raises `Crash`, and keeps every later call from the disk, also those that would
-    clean up; closing a file still works, as it does when a process ends.
+    clean up; closing a file still works, as it does when a process ends. Faults can be nested; each counts all calls.
 
     Examples:
         >>> import tempfile, pathlib
@@ -119,11 +119,12 @@ def inject(at: int, kind: FaultKind) -> Iterator[Faults]:
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith(_LAYERS):
             for name, original in (("os", os), ("shutil", shutil)):
-                if vars(module).get(name) is original:
-                    replaced.append((module, name, original))
-                    setattr(module, name, _Proxy(original, faults))
+                found = vars(module).get(name)
+                if found is original or isinstance(found, _Proxy):
+                    replaced.append((module, name, found))
+                    setattr(module, name, _Proxy(found, faults))
     try:
         yield faults
     finally:
-        for module, name, original in replaced:
-            setattr(module, name, original)
+        for module, name, found in replaced:
+            setattr(module, name, found)
