@@ -18,7 +18,7 @@ from tdview.containers.collection import Collection
 from tdview.containers.lazy_stack import LazyStackedTensorDict
 from tdview.containers.memory import MapMode
 from tdview.containers.non_tensor import NonTensorBase, NonTensorData, NonTensorStack
-from tdview.containers.pending import Pending, PendingEntry, PendingNested, PendingNestedEntry
+from tdview.containers.pending import ArchiveMap, Pending, PendingEntry, PendingNested, PendingNestedEntry
 from tdview.containers.tensorclass import UnknownTensorClass, class_of
 from tdview.containers.tensordict import TensorDict
 from tdview.containers.views import LazyView, SubTensorDict
@@ -69,6 +69,7 @@ class Builder:
     """The class on which `load_memmap` was called."""
     pending: list[Pending] = field(default_factory=list)
     """Leaves that will have to be inflated."""
+    _map: ArchiveMap | None = None
     _plans: dict[int, tuple[LeafEntry, torch.dtype, int]] = field(default_factory=dict)
 
     def container(self, node: Node, batch: torch.Size | None = None, device: torch.device | None = None) -> Collection:
@@ -113,6 +114,8 @@ class Builder:
                 entries[key] = leaf
             else:
                 entries[key] = self._nested(node, key, entry.type_name, batch, device)
+        for key in node.unnamed_levels:
+            entries[key] = self._nested(node, key, "TensorDict", batch, device)
         names = node.names
         out = TensorDict._made(entries, batch, device, None if names is None else list(names))
         out._prefix = self._place(node)
@@ -188,9 +191,16 @@ class Builder:
             if nbytes:
                 self._check_file(node, key, entry, filename, nbytes)
             return Pending(filename, dtype, entry.shape, self.mode)
-        leaf = PendingEntry(store, place, dtype, entry.shape, self.mode)
+        leaf = PendingEntry(self._archive(node), place, dtype, entry.shape)
         self._check_entry(node, key, entry, leaf, nbytes)
         return leaf
+
+    def _archive(self, node: Node) -> ArchiveMap:
+        if self._map is None:
+            if not isinstance(node.store, ArchiveStore):
+                raise NotSupportedError(f"{node.where()}: only a directory or an archive is loaded; use scan()")
+            self._map = ArchiveMap(node.store, self.mode)
+        return self._map
 
     def _plan(self, node: Node, key: str, entry: LeafEntry) -> tuple[LeafEntry, torch.dtype, int]:
         """What the leaves of an entry share: its dtype and size. Keeps the entry, so that its id stays its own."""
@@ -223,7 +233,7 @@ class Builder:
         store = node.store
         if type(store) is DirectoryStore:
             return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode)
-        return PendingNestedEntry(store, place, sizes, dtype, entry.shape, self.mode)
+        return PendingNestedEntry(self._archive(node), place, sizes, dtype, entry.shape)
 
     def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> None:
         try:
@@ -237,12 +247,8 @@ class Builder:
             raise ReadOnlyError(f"{filename}: the file may not be written; load it with mode=None or 'r'")
 
     def _check_entry(self, node: Node, key: str, entry: LeafEntry, leaf: PendingEntry, nbytes: int) -> None:
-        store, place = leaf.store, leaf.filename
-        if isinstance(store, ArchiveStore):
-            found = store.directory.sizes(place)
-        else:
-            info = store.info(place)
-            found = None if info is None else (0, 0, info.nbytes)
+        store, place = leaf.archive.store, leaf.filename
+        found = store.directory.sizes(place)
         if found is None:
             if not nbytes:
                 return

@@ -83,6 +83,14 @@ class LevelMeta:
         return dict(_entries(self.fields, self.where)) if self.kind == "tensordict" else {}
 
     @property
+    def names_no_levels(self) -> bool:
+        """Whether tensordict before 0.4 wrote it: only tensors have entries, and those lack ``"is_nested"``."""
+        if self.kind != "tensordict" or "_format_version" in self.fields:
+            return False
+        entries = [entry for entry in self.fields.values() if isinstance(entry, dict)]
+        return all("dtype" in entry and "is_nested" not in entry and "type" not in entry for entry in entries)
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """Own problems of this file; the keys are relative to its level."""
         skipped = _skipped_entries(self.fields, self.where) if self.kind == "tensordict" else ()

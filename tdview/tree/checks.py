@@ -230,7 +230,7 @@ def _unused_files(node: Node) -> Iterator[Problem]:
         elif name.endswith(".tmp") or name.startswith(".tdz-"):
             yield node.problem("leftover", f"{node.where(name)}: left over by an interrupted write", "note")
     for name in levels:
-        if name in used_levels or (name == "_tensordict" and meta.kind == "tensorclass"):
+        if name in used_levels:
             continue
         if name.startswith((".tdtmp-", ".tdz-")):
             yield node.problem("leftover", f"{node.where(name)}: left over by an interrupted write", "note")
@@ -252,6 +252,7 @@ def _used(node: Node) -> tuple[dict[str, int], frozenset[str]]:
             elif isinstance(entry, LeafEntry):
                 for name in _leaf_files(node, names, entry):
                     files[name] = files.get(name, 0) + 1
+        levels.update(node.unnamed_levels)
     elif meta.kind == "lazy_stack":
         levels.update(map(str, node.members))
     elif meta.kind in ("lazy_view", "sub_tensordict"):
@@ -260,6 +261,7 @@ def _used(node: Node) -> tuple[dict[str, int], frozenset[str]]:
         files["pickle.pkl"] = 1 if meta.fields.get("data") == "pickle.pkl" else 0
         levels.update(name for name in node.store.listing(node.prefix).levels if name.isdigit())
     if meta.kind in ("non_tensor", "tensorclass"):
+        levels.add("_tensordict")  # tensordict 0.4 kept an empty one beside each value
         files["other.pickle"] = files["json_types.json"] = 1
     return {name: count for name, count in files.items() if count}, frozenset(levels)
 

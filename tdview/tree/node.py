@@ -291,6 +291,16 @@ class Node:
                 yield Leaf(self.store, self.prefix, path=path, parent=self, entry=entry)
             else:
                 yield Node(self.store, self._level_name(key), path=path, parent=self, type_name=entry.type_name)
+        for name in self.unnamed_levels:
+            yield Node(self.store, self.file(name), path=(*self.path, name), parent=self)
+
+    @cached_property
+    def unnamed_levels(self) -> tuple[str, ...]:
+        """Nested levels that have no entry, as tensordict before 0.4 saved them under their unencoded keys."""
+        if self.meta is None or not self.meta.names_no_levels:
+            return ()
+        levels = self.store.listing(self.prefix).levels
+        return tuple(name for name in levels if self.store.info(self.file(f"{name}/{META}")) is not None)
 
     def _level_name(self, key: str) -> str:
         names = file_names(key, level=True, paths=self.keys_are_paths)
