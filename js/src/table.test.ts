@@ -16,6 +16,7 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
   const listeners: ((event: Event) => void)[] = [];
   let refuse = "";
   const answer = (op: string, args: Record<string, unknown>) => {
+    if (op === "selection") return { value: {}, buffers: [] };
     if (op === "edit") {
       if (refuse) throw new Error(refuse);
       return { value: { message: "" }, buffers: [] };
@@ -272,6 +273,19 @@ describe("the table", () => {
     box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
     await settle();
     expect(active()?.textContent).toBe("50000"); // row 10 is the 50th in time
+  });
+
+  it("tells Python of a selected range, and when there is none any more", async () => {
+    const { press, asked } = await open({ rows: 50, cols: 3 });
+    await press("ArrowDown");
+    await press("ArrowDown", { shiftKey: true });
+    await press("ArrowRight", { shiftKey: true });
+    await new Promise((done) => setTimeout(done, 250));
+    const told = () => asked.filter(({ op }) => op === "selection").map(({ args }) => args);
+    expect(told()).toEqual([expect.objectContaining({ path: ["x"], rows: [1, 3], cols: [0, 2] })]);
+    await press("Escape");
+    await new Promise((done) => setTimeout(done, 250));
+    expect(told().at(-1)).toEqual({ path: ["x"] });
   });
 
   it("keeps keys from the notebook", async () => {

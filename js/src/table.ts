@@ -25,7 +25,6 @@ import { samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
 import { foldedText, type TableInfo, TableModel } from "./table-model";
-import { createTask } from "./task";
 import { isAbort } from "./transport";
 
 type WirePage = {
@@ -52,9 +51,8 @@ export function createTable(ctx: Context): View {
   let telling: ReturnType<typeof setTimeout> | undefined;
   let told = false;
 
-  const grid = createGrid({ onView: fetchFor, onRange: drawPlace }, ctx.signal);
+  const grid = createGrid({ onView: fetchFor, onRange }, ctx.signal);
   const dims = createDims((mapping, done) => remap(mapping, done));
-  const task = createTask(ctx);
   const shown = h("span", { class: "tdv-shown" });
   const order = h(
     "button",
@@ -102,7 +100,7 @@ export function createTable(ctx: Context): View {
   );
   const place = h("div", { class: "tdv-cellbar" });
   const failure = h("p", { class: "tdv-empty tdv-error", role: "alert", hidden: true });
-  const element = h("div", { class: "tdv-table" }, bar, task.element, failure, grid.element, place);
+  const element = h("div", { class: "tdv-table" }, bar, failure, grid.element, place);
 
   formats.addEventListener("change", () => reformat(formats.value as Format), { signal: ctx.signal });
   for (const box of [formats, goto])
@@ -446,9 +444,13 @@ export function createTable(ctx: Context): View {
     }, 250);
   }
 
+  function onRange(range: Range): void {
+    drawPlace(range);
+    tell(range);
+  }
+
   function drawPlace(range: Range): void {
     if (!model) return;
-    tell(range);
     const { row, col } = range;
     const cell = model.info.rows && model.info.cols ? cache.cell(row, col) : undefined;
     const dtype = model.dtype(col);
