@@ -119,6 +119,8 @@ def _nested_batch_problems(node: Node) -> Iterator[Problem]:
     above = node.parent
     if above is None or above.kind != "tensordict" or node.kind in ("non_tensor", "non_tensor_stack"):
         return
+    if node.prefix.rpartition("/")[0] not in (above.prefix, above.file("_tensordict")):
+        return  # the source of a view: its batch size is its own
     batch, own = above.batch_size, node.batch_size
     if batch is not None and own is not None and own[: len(batch)] != batch:
         message = (
