@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tdview.analysis.rules.priorities import per_row
 from tdview.analysis.selection import Selection, gathered, json_object, selected_leaf, selected_level
 from tdview.errors import ArgumentError, TdviewError
 from tdview.format import torchrl
@@ -121,7 +122,7 @@ class _Rewrite:
         """Kept storage elements in their new order."""
         import numpy as np
 
-        inner = self.buffer.inner
+        inner = per_row(self.buffer)
         return (self.selection.rows[:, None] * inner + np.arange(inner)).ravel()
 
     def _generation(self, data: bytes) -> bytes:
@@ -186,7 +187,7 @@ class _Rewrite:
         import numpy as np
 
         drawn = np.frombuffer(data, "<i8")
-        number = np.full(self.selection.old * self.buffer.inner, -1, np.int64)
+        number = np.full(self.selection.old * per_row(self.buffer), -1, np.int64)
         elements = self._elements()
         number[elements] = np.arange(len(elements))
         drawn = drawn[(drawn >= 0) & (drawn < len(number))]

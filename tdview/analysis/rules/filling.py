@@ -159,6 +159,8 @@ def _unwritten(buffer: Buffer) -> Iterator[Problem]:
         return
     rows = buffer.storage_rows(empty)
     sure = bool(never_zero) and (bool((rows > 0).any()) or never_zero != ("index",))
+    if never_zero in buffer.observed_keys:  # rest at the origin is data; a run of zeros up to the last row is none
+        sure = len(rows) > 1 and bool((np.sort(rows) == np.arange(buffer.rows - len(rows), buffer.rows)).all())
     text = f"{len(empty)} rows inside the valid range are zero in every leaf"
     why = f": they were never written, since {'.'.join(never_zero)} is never zero" if sure else ": they look unwritten"
     yield finding("unwritten_rows", "error" if sure else "warning", text + why, (), row_ranges(rows))

@@ -25,14 +25,21 @@ def trees_of(buffer: Buffer) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     """The sum and the min tree, one float64 per element of the storage; None where a tree is missing or short."""
     if buffer.side is None:
         return None, None
-    count = buffer.capacity * buffer.inner
+    count = buffer.capacity * per_row(buffer)
     found = []
     for name in (torchrl.SUM_TREE, torchrl.MIN_TREE):
         try:
-            found.append(buffer.side.array("sampler", name, "<f8", count))
+            data = buffer.side.read("sampler", name) or b""
         except (TdviewError, OSError):
-            found.append(None)
+            data = b""
+        dtype = "<f4" if len(data) == 4 * count else "<f8"
+        found.append(buffer.side.array("sampler", name, dtype, count) if data else None)
     return found[0], found[1]
+
+
+def per_row(buffer: Buffer) -> int:
+    """Priorities of one row: one, or one for each element of a storage with ``ndim > 1``."""
+    return 1 if buffer.fill is None or buffer.fill.single else buffer.inner
 
 
 def priorities(buffer: Buffer) -> Iterator[Problem]:
@@ -50,13 +57,14 @@ def priorities(buffer: Buffer) -> Iterator[Problem]:
         text = f"sampler/{torchrl.SUM_TREE} or {torchrl.MIN_TREE} is missing or has fewer values than the storage rows"
         yield finding("priority", "error", text, _SUM)
         return
-    limit = buffer.n
+    each = per_row(buffer)
+    limit = buffer.rows * each
     valid, behind = sums[:limit], sums[limit:]
     yield from _unusable(buffer, valid, mins[:limit])
     left = np.flatnonzero(behind != 0) + limit
     if len(left):
         text = f"{len(left)} rows that were never written have a priority: they would be sampled"
-        yield finding("priority", "warning", text, _SUM, row_ranges(left // buffer.inner))
+        yield finding("priority", "warning", text, _SUM, row_ranges(left // each))
     good = valid[np.isfinite(valid) & (valid > 0)]
     if len(good) < 20:
         return
@@ -67,7 +75,7 @@ def priorities(buffer: Buffer) -> Iterator[Problem]:
             f"one row is drawn in {share.max():.0%} of the samples; the others weigh as much as "
             f"{1 / float((share**2).sum()):.1f} equal rows"
         )
-        yield finding("priority", "warning", text, _SUM, row_ranges(np.array([most // buffer.inner])))
+        yield finding("priority", "warning", text, _SUM, row_ranges(np.array([most // each])))
     if meta.max_priority is not None and meta.schema_version is not None and meta.alpha:
         raw = float(good.max()) ** (1 / meta.alpha) - (meta.eps or 0.0)
         if raw > meta.max_priority * 1.001 + 1e-6:
@@ -78,11 +86,12 @@ def priorities(buffer: Buffer) -> Iterator[Problem]:
 def _unusable(buffer: Buffer, sums: NDArray[Any], mins: NDArray[Any]) -> Iterator[Problem]:
     import numpy as np
 
+    each = per_row(buffer)
     dead = np.flatnonzero(~(np.isfinite(sums) & (sums > 0)))
     if len(dead):
         text = f"{len(dead)} valid rows have no usable priority (zero, negative or NaN): they are never or always drawn"
-        yield finding("priority", "error", text, _SUM, row_ranges(dead // buffer.inner))
+        yield finding("priority", "error", text, _SUM, row_ranges(dead // each))
     unequal = np.flatnonzero((sums != mins) & np.isfinite(sums) & (sums > 0))
     if len(unequal):
         text = f"sum tree and min tree disagree in {len(unequal)} rows: importance weights are wrong"
-        yield finding("priority", "error", text, _MIN, row_ranges(unequal // buffer.inner))
+        yield finding("priority", "error", text, _MIN, row_ranges(unequal // each))

@@ -320,7 +320,7 @@ def timestamps(buffer: Buffer) -> Iterator[Problem]:
         back, uneven = _join([p[0] for p in parts]), _join([p[1] for p in parts])
         label = ".".join(key)
         if len(back):
-            severity = "error" if len(back) < 0.5 * len(deltas) else "warning"
+            severity = "error" if len(back) < 0.05 * len(deltas) or len(back) < 3 else "warning"
             text = f"{label} does not advance behind {len(back)} rows: a row was doubled, or episodes were joined"
             yield finding("timestamps", severity, text, key, buffer.ranges(back, width=2))  # type: ignore[arg-type]
         if len(uneven):

@@ -89,7 +89,10 @@ def frozen_observation(buffer: Buffer) -> Iterator[Problem]:
             rows = buffer.ranges(aliased)
             yield finding("next_equals_obs", "warning" if slow else "error", text, ("next", *key), rows)
         limit = 0.2 if key in buffer.image_keys or not col.is_float(column) else 0.02
-        if len(frozen) > max(limit * read, 2):
+        if len(frozen) > 0.9 * read:
+            text = "the leaf hardly ever changes inside an episode, as a goal or a task does"
+            yield finding("frozen_observation", "note", text, key)
+        elif len(frozen) > max(limit * read, 2):
             text = (
                 f"{len(frozen) / read:.0%} of the steps leave the observation as it is: a frozen camera or sensor, or "
                 "an environment that was not stepped"
@@ -97,17 +100,28 @@ def frozen_observation(buffer: Buffer) -> Iterator[Problem]:
             yield finding("frozen_observation", "warning", text, key, buffer.ranges(frozen))
 
 
-def _is_constant(buffer: Buffer, key: Key) -> bool:
-    """Whether a leaf holds the same bytes in up to 256 evenly spread rows."""
+def _spread(buffer: Buffer, key: Key) -> NDArray[Any]:
+    """The bytes of up to 256 evenly spread steps, as words ``[k, words]``."""
     import numpy as np
 
-    if buffer.n < 2:
-        return True
-    spread = np.unique(np.linspace(0, buffer.n - 1, min(buffer.n, 256)).astype(np.int64))
+    spread = np.unique(np.linspace(0, max(0, buffer.n - 1), min(buffer.n, 256)).astype(np.int64))
     if buffer.valid is not None:
         spread = spread[buffer.valid[spread]]
-    values = bits(buffer.take(key, spread))
-    return len(values) == 0 or bool((values == values[:1]).all())
+    return bits(buffer.take(key, spread))
+
+
+def _is_constant(buffer: Buffer, key: Key) -> bool:
+    """Whether a leaf holds the same bytes wherever it is looked at."""
+    values = _spread(buffer, key)
+    return len(values) < 2 or bool((values == values[:1]).all())
+
+
+def _is_discrete(buffer: Buffer, key: Key) -> bool:
+    """Whether a leaf takes few different values, as the state of a small world does: equality then says little."""
+    import numpy as np
+
+    values = _spread(buffer, key)
+    return len(np.unique(values, axis=0)) < 0.5 * len(values)
 
 
 # -- at the end of an episode ---
@@ -187,12 +201,22 @@ def _leaks(buffer: Buffer, key: Key, ends: NDArray[Any], cut: NDArray[Any], show
         return
     counts = col.is_float(buffer.columns[key]) or key in buffer.image_keys
     proven = shown or bool(np.setdiff1d(leaked, cut).size)
-    plain = "info" in key or not counts or not proven
+    few = len(leaked) < 0.5 * len(ends) and _is_discrete(buffer, key)
+    plain = "info" in key or not counts or not proven or few
     text = (
         f"after {len(leaked)} of {len(ends)} ends, next holds the first observation of the following episode: the "
         "environment was reset before the last observation was stored"
     )
     yield finding("boundary_leak", "warning" if plain else "error", text, after, buffer.ranges(leaked))
+
+
+def _zero_rows(chunk: Chunk, key: Key) -> int:
+    return int((~bits(chunk.get(key)).any(axis=1)).sum())
+
+
+def _holds_zeros(buffer: Buffer, key: Key) -> bool:
+    """Whether zero is an ordinary value of the whole leaf, as the origin of a small world is."""
+    return sum(buffer.map(_zero_rows, key, arguments=(key,))) > buffer.n - buffer.n_valid
 
 
 def _not_stored(buffer: Buffer, key: Key, ends: NDArray[Any], cut: NDArray[Any]) -> Iterator[Problem]:
@@ -215,5 +239,6 @@ def _not_stored(buffer: Buffer, key: Key, ends: NDArray[Any], cut: NDArray[Any])
     sure = col.is_float(buffer.columns[key]) and "info" not in key and key not in buffer.image_keys
     if not dumped and len(missing) == len(ends):  # offline data sets pad every end with zeros
         sure = False
+    sure = sure and not _holds_zeros(buffer, key)
     text += f"; {len(wrong)} of them are truncated, so their value is bootstrapped from zeros"
     yield finding("no_terminal_observation", "error" if sure else "warning", text, after, buffer.ranges(wrong))
