@@ -51,6 +51,21 @@ export function createFooter(
     }
   }
 
+  host.addEventListener(
+    "keydown",
+    (event) => {
+      const typing = (event.target as Element).closest("input, textarea, select, dialog");
+      if (typing || !(event.ctrlKey || event.metaKey) || event.altKey) return;
+      const key = event.key.toLowerCase();
+      const button = key === "y" || (key === "z" && event.shiftKey) ? redo : key === "z" ? undo : null;
+      if (!button || button.hidden) return;
+      event.preventDefault();
+      event.stopPropagation();
+      button.click();
+    },
+    { signal: ctx.signal },
+  );
+
   function draw(): void {
     const { head, edits: state } = ctx.state;
     const writable = head.mode === "r+";
@@ -59,10 +74,8 @@ export function createFooter(
     undo.disabled = !state.undo;
     redo.disabled = !state.redo;
     undo.classList.toggle("tdv-primary", state.undo);
-    setText(
-      edits,
-      state.count ? countText(state.count, "edit") + (state.journal ? `, kept in ${state.journal}` : "") : "no edits",
-    );
+    setText(edits, state.count ? countText(state.count, "edit") : "no edits");
+    edits.title = state.journal ? `Kept in ${state.journal} beside the save` : "";
     stale.hidden = refresh.hidden = !writable || !archive;
     setText(stale, state.stale ? `checksum of ${countText(state.stale, "entry", "entries")} is stale` : "");
     refresh.classList.toggle("tdv-primary", state.stale > 0);

@@ -228,7 +228,8 @@ def _float_codec(form: FloatFormat, native: str | None = None) -> _Codec:
         try:
             return form.encode(Fraction(number) if isinstance(number, int) else number).to_bytes(nbytes, "little")
         except FloatRangeError as error:
-            raise _Reason(f"{error}:") from None
+            what, _, why = str(error).partition(";")
+            raise _Reason(f"{what} for", f";{why}") from None
 
     def read(data: bytes) -> float:
         if native:

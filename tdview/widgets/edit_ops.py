@@ -130,10 +130,10 @@ def _edit(browser: Browser, session: EditSession, args: dict[str, Any]) -> dict[
     spans, values = args.get("index"), args.get("values")
     if not isinstance(spans, list) or not all(_is_span(span) for span in spans):
         raise ArgumentError(f"index: expected a list of [start, stop], got {shown(spans)}")
-    index = tuple(slice(start, stop) for start, stop in spans)
+    index = tuple(start if stop - start == 1 else slice(start, stop) for start, stop in spans)
     block: object = values
     if isinstance(values, list):
-        shape = tuple(stop - start for start, stop in spans)
+        shape = tuple(stop - start for start, stop in spans if stop - start != 1)
         if math.prod(shape) != len(values):
             raise ArgumentError(f"values: {len(values)} values do not fill the box {list(shape)}")
         block = _nested(values, shape)

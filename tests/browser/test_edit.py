@@ -66,7 +66,7 @@ def test_a_cell_is_edited_refreshed_and_undone(lab: Lab, page: Page) -> None:
     expect(browser.get_by_text("1 entry is stale")).to_be_hidden()
     assert zipfile.ZipFile(path).testzip() is None
     notebook.run(1)
-    assert notebook.text(1) == "[[[7.5]]]"
+    assert notebook.text(1) == "[7.5]"
     browser.get_by_role("button", name="Undo").click()
     expect(first_cell(browser)).to_have_text("0.0000")
     assert reward(path) == [0, 1, 2, 3, 4, 5]
@@ -152,7 +152,8 @@ def test_edits_of_an_earlier_kernel_are_undone(lab: Lab, page: Page) -> None:
     later = lab.open(page, [OPEN.format("run")], name="later.ipynb")
     later.run_all()
     browser = later.cell(0)
-    expect(browser.get_by_text("1 edit, kept in run.tdview-journal")).to_be_visible()
+    expect(browser.get_by_text("1 edit", exact=True)).to_be_visible()
+    expect(browser.get_by_title("Kept in run.tdview-journal beside the save")).to_be_visible()
     browser.get_by_role("button", name="Undo").click()
     expect(browser.get_by_text("no edits")).to_be_visible()
     assert TensorDict.load_memmap(path)["i"][0] == 0

@@ -66,7 +66,7 @@ def test_a_cell_is_edited_and_undone(save: Path, view_of: Callable[[Any], Any]) 
     assert TensorDict.load_memmap(save)["next", "r"].flatten().tolist() == [0, 0, 0, 0]
     assert (browser._edits["count"], browser._edits["redo"]) == (0, True)
     view.ask("redo")
-    assert [edit.new for edit in browser.edits] == [[[7.5]]]
+    assert [(edit.index, edit.new) for edit in browser.edits] == [((2, 0), 7.5)]
     assert len(view.events("changed")) == 3
 
 
