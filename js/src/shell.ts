@@ -9,6 +9,7 @@ import { createHeader } from "./header";
 import { createLoader } from "./lazy";
 import { type Path, samePath } from "./protocol";
 import { createSide } from "./side";
+import { createSplitter } from "./splitter";
 import { createSelected, createState, type Model, watchKernel } from "./state";
 import { createTabs } from "./tabs";
 import { followTheme } from "./theme";
@@ -136,7 +137,13 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
   root.dataset.lmSuppressShortcuts = "true";
   root.append(
     header,
-    h("div", { class: "tdv-body" }, side.element, h("div", { class: "tdv-main" }, title.element, tabs.element)),
+    h(
+      "div",
+      { class: "tdv-body" },
+      side.element,
+      createSplitter(side.element, "Width of the tree"),
+      h("div", { class: "tdv-main" }, title.element, tabs.element),
+    ),
     footer.element,
   );
   signal.addEventListener("abort", () => tabs.destroy(), { once: true });

@@ -206,13 +206,34 @@ describe("the widget", () => {
     expect(button("Pack…").hidden).toBe(false);
     model.set("_head", makeHead([], { mode: "r+" }));
     model.set("_edits", { count: 3, undo: true, redo: false, stale: 1, journal: "run.tdz.tdview-journal" });
-    expect(one(".tdv-footer").textContent).toContain("3 edits, kept in run.tdz.tdview-journal");
+    expect(one(".tdv-edits").textContent).toBe("3 edits");
+    expect(one(".tdv-edits").title).toContain("run.tdz.tdview-journal");
     expect(one(".tdv-footer").textContent).toContain("checksum of 1 entry is stale");
     expect([button("Undo").disabled, button("Redo").disabled]).toEqual([false, true]);
     model.handlers.undo = () => ({ message: "Undone: next.reward[0]" });
     button("Undo").click();
     await settle();
     expect(one(".tdv-status").textContent).toBe("Undone: next.reward[0]");
+  });
+
+  it("undoes and redoes by key", async () => {
+    model.set("_head", makeHead([], { mode: "r+" }));
+    model.set("_edits", { count: 1, undo: true, redo: true, stale: 0, journal: "" });
+    model.handlers.undo = model.handlers.redo = () => ({});
+    const type = (key: string, shiftKey = false) =>
+      one('[role="tree"]').dispatchEvent(new KeyboardEvent("keydown", { key, ctrlKey: true, shiftKey, bubbles: true }));
+    type("z");
+    type("Z", true);
+    type("y");
+    await settle();
+    expect(model.sent.map((message) => message.op).filter((op) => /do$/.test(op))).toEqual(["undo", "redo", "redo"]);
+  });
+
+  it("changes the width of the tree by key", () => {
+    const bar = one('[role="separator"]');
+    press("ArrowRight", bar);
+    press("ArrowRight", bar);
+    expect(one(".tdv-side").style.width).toMatch(/px$/);
   });
 
   it("says that the kernel has stopped, and asks no more", async () => {
