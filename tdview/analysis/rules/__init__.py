@@ -32,7 +32,7 @@ _BUILTIN: tuple[tuple[str, Check, tuple[Mode, ...]], ...] = (
     ("frozen_observation", transitions.frozen_observation, _ROWS),
     ("pixels", values.pixels, _ROWS),
     ("priorities", priorities.priorities, ()),
-    ("timestamps", sequence.timestamps, _TIME),
+    ("timestamps", sequence.timestamps, ("ordered",)),
 )
 
 

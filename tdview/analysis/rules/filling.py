@@ -239,6 +239,7 @@ def _joints(chunk: Chunk, key: Key | None) -> NDArray[Any]:
     if buffer.step_key is not None:
         steps = buffer.scalar(buffer.step_key, start, stop + 1).astype(np.int64)
         torn |= np.diff(steps) != 1
+        falls |= buffer.end(start, stop) & (steps[1:] > 1)  # behind an end the count starts over
     if key is not None and not buffer.n_step:
         torn |= ~equal_rows(chunk.get(("next", *key))[:m], chunk.after(key))
     return np.flatnonzero((torn & ~buffer.end(start, stop)) | falls) + start

@@ -117,11 +117,11 @@ def _is_constant(buffer: Buffer, key: Key) -> bool:
 
 
 def _is_discrete(buffer: Buffer, key: Key) -> bool:
-    """Whether a leaf takes few different values, as the state of a small world does: equality then says little."""
+    """Whether values of a leaf come back, as the states of a small world do: equality then says little."""
     import numpy as np
 
     values = _spread(buffer, key)
-    return len(np.unique(values, axis=0)) < 0.5 * len(values)
+    return len(np.unique(values, axis=0)) < 0.98 * len(values)
 
 
 # -- at the end of an episode ---
