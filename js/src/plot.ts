@@ -4,6 +4,7 @@
  */
 import { coloured, colourMap, lineColour, MAPS } from "./colours";
 import type { Context, Selection, View } from "./context";
+import { createDims, type Mapping } from "./dims";
 import { h, setAttribute, setText } from "./dom";
 import { download, downloadCanvas, menu } from "./download";
 import { type Area, areaOf, type Bars, drawBars, drawHeat, drawLines, type Line, type Surface } from "./drawing";
@@ -24,6 +25,7 @@ type LinesReply = {
   gaps: readonly number[];
   order: "storage" | "time";
   ring: Ring | null;
+  mapping: Mapping | null;
 };
 type HeatReply = {
   rows: readonly [number, number];
@@ -34,6 +36,7 @@ type HeatReply = {
   width: number;
   low: number;
   high: number;
+  mapping: Mapping;
 };
 type StatsReply = {
   leaves: readonly {
@@ -55,6 +58,7 @@ export function createPlot(ctx: Context): View {
   let kind: Kind = "lines";
   let rows: readonly [number, number] | null = null;
   let cols: readonly number[] | null = null;
+  let mapping: Mapping | null = null;
   let log = false;
   let map = MAPS[0] ?? "grey";
   let inverted = false;
@@ -104,6 +108,17 @@ export function createPlot(ctx: Context): View {
     ],
     (value) => void save(value),
   );
+  const dims = createDims((next, done) => {
+    const same = next.rowAxis === mapping?.rowAxis && next.colAxis === mapping?.colAxis;
+    mapping = next;
+    if (!same) {
+      cols = null;
+      rows = null;
+    }
+    if (done) drawDims();
+    void ask();
+  });
+  let dimsOf = "";
   const series = h("span", { class: "tdv-series", role: "group", "aria-label": "Lines" });
   const note = h("span", { class: "tdv-shown" });
   const canvas = h("canvas", { class: "tdv-canvas", tabindex: 0, role: "img" });
@@ -111,7 +126,19 @@ export function createPlot(ctx: Context): View {
   const element = h(
     "div",
     { class: "tdv-plot" },
-    h("div", { class: "tdv-tools" }, note, reset, h("span", { class: "tdv-fill" }), kinds, maps, inverts, logs, files),
+    h(
+      "div",
+      { class: "tdv-tools" },
+      note,
+      reset,
+      dims.element,
+      h("span", { class: "tdv-fill" }),
+      kinds,
+      maps,
+      inverts,
+      logs,
+      files,
+    ),
     series,
     h("div", { class: "tdv-stage" }, canvas),
     hover,
@@ -170,11 +197,12 @@ export function createPlot(ctx: Context): View {
         setText(note, `reading… ${Math.floor((100 * done) / Math.max(1, total))} %`),
     };
     const width = Math.max(200, canvas.clientWidth || 800);
+    const view = mapping ? { rowAxis: mapping.rowAxis, colAxis: mapping.colAxis, index: mapping.index } : {};
     try {
       if (kind === "lines") {
         const { value, buffers } = await ctx.rpc.request<LinesReply>(
           "plot.lines",
-          { path, bins: Math.min(2000, width), ...(rows && { rows }), ...(cols && { cols }) },
+          { path, view, bins: Math.min(2000, width), ...(rows && { rows }), ...(cols && { cols }) },
           options,
         );
         if (mine !== asking) return;
@@ -184,15 +212,17 @@ export function createPlot(ctx: Context): View {
           lines: value.labels.map((label, i) => lineOf(label, buffers[i], value.starts)),
         };
         cols = value.cols;
+        mapping = value.mapping;
       } else if (kind === "heat") {
         const size = { height: Math.max(64, canvas.clientHeight || 400), width };
         const { value, buffers } = await ctx.rpc.request<HeatReply>(
           "plot.heat",
-          { path, ...size, ...(rows && { rows }) },
+          { path, view, ...size, ...(rows && { rows }) },
           options,
         );
         if (mine !== asking) return;
         picture = { kind, reply: value, values: floats(buffers[0]) };
+        mapping = value.mapping;
       } else {
         const { value } = await ctx.rpc.request<StatsReply>("stats", { path, bins: 96 }, options);
         const leaf = value.leaves[0];
@@ -235,6 +265,7 @@ export function createPlot(ctx: Context): View {
 
   function drawBar(): void {
     maps.hidden = inverts.hidden = kind !== "heat";
+    drawDims();
     reset.hidden = kind === "histogram" || rows === null;
     if (!picture) return;
     series.hidden = picture.kind !== "lines";
@@ -258,6 +289,14 @@ export function createPlot(ctx: Context): View {
       setAttribute(canvas, "aria-label", `Lines of ${reply.labels.join(", ")}, ${note.textContent}`);
       drawSeries(reply);
     }
+  }
+
+  /** The controls are made anew only for other axes, so that a slider stays under the pointer. */
+  function drawDims(): void {
+    const axes = JSON.stringify([selection?.path, mapping?.rowAxis, mapping?.colAxis]);
+    if (mapping && selection && axes !== dimsOf) dims.show(selection, mapping);
+    dimsOf = axes;
+    dims.element.hidden = kind === "histogram" || !mapping || (selection?.shape?.length ?? 0) < 3;
   }
 
   function drawSeries(reply: LinesReply): void {
@@ -407,6 +446,7 @@ export function createPlot(ctx: Context): View {
         kind = kindOf(next);
         cols = null;
         rows = null;
+        mapping = null;
         picture = null;
       }
       kinds.value = kind;

@@ -5,10 +5,10 @@ It does not know how they are drawn.
 Operations (``view`` as for the table; spans are half-open):
 
 - ``plot.lines`` (slow) ``{path, view, cols, rows, bins}`` → ``{rows, total, cols, labels, available, starts, gaps,
-  order, ring}`` and per column a buffer of float64 ``[2, bins]``: least and greatest finite value between
+  order, ring, mapping}`` and per column a buffer of float64 ``[2, bins]``: least and greatest finite value between
   ``starts[i]`` and ``starts[i + 1]``, NaN where there is none.
 - ``plot.heat`` (slow) ``{path, view, rows, cols, height, width}`` → ``{rows, cols, totalRows, totalCols, height, width,
-  low, high}`` and float32 ``[height, width]`` of means.
+  low, high, mapping}`` and float32 ``[height, width]`` of means.
 - ``plot.figure`` (slow) ``{path, kind}`` → ``{name, mime}`` and a PNG drawn by matplotlib.
 - ``frames`` ``{path, layout, order, start, count}`` → ``{total, height, width, channels, thin, layout, layouts, low,
   high, perRow, order, ring, start, count}`` and uint8 ``[count, height, width, channels]``; fewer than asked where
@@ -134,17 +134,18 @@ def heat(plane: LeafPlane, rows: Span, cols: Span, height: int, width: int, call
             stop = min(tops[last], start + step)
             values = plane.read((start, stop), cols)[0].values
             values = np.asarray(np.abs(values) if values.dtype.kind == "c" else values, np.float64)
-            good = np.isfinite(values)
-            whole = bool(good.all())
-            across = np.add.reduceat(values if whole else np.where(good, values, 0), lefts, axis=1)
             downs = np.array([top - start for top in tops[place:last]]) if last - place > 1 else np.array([0])
-            sums[place:last] += np.add.reduceat(across, downs, axis=0)
-            if whole:
+            with np.errstate(invalid="ignore", over="ignore"):
+                down = np.add.reduceat(values, downs, axis=0)
+            if np.isfinite(down).all():
                 tall, wide = np.diff([*downs, stop - start]), np.diff([*lefts, cols[1] - cols[0]])
                 counts[place:last] += np.outer(tall, wide)
             else:
-                seen = np.add.reduceat(good.astype(np.float64), lefts, axis=1)
-                counts[place:last] += np.add.reduceat(seen, downs, axis=0)
+                good = np.isfinite(values)
+                down = np.add.reduceat(np.where(good, values, 0), downs, axis=0)
+                seen = np.add.reduceat(good.astype(np.float64), downs, axis=0)
+                counts[place:last] += np.add.reduceat(seen, lefts, axis=1)
+            sums[place:last] += np.add.reduceat(down, lefts, axis=1)
             _tell(call, stop - rows[0], rows[1] - rows[0])
         place = last
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -175,6 +176,7 @@ def _lines(browser: Browser, args: dict[str, Any], call: Call) -> Reply:
         "gaps": gaps,
         "order": plane.order,
         "ring": None if plane.ring is None else plane.ring.as_dict(),
+        "mapping": _mapping(plane),
     }
     return Reply(value, buffers)
 
@@ -187,6 +189,13 @@ class _Part:
 
     def progress(self, done: int, total: int) -> None:
         self.call.progress(self.part * total + done, self.parts * total)
+
+
+def _mapping(plane: Plane) -> dict[str, Any] | None:
+    """Which axes are drawn, so that the view can offer others."""
+    if not isinstance(plane, LeafPlane):
+        return None
+    return {"rowAxis": plane.row_axis, "colAxis": plane.col_axis, "index": list(plane.index)}
 
 
 def _available(plane: Plane) -> list[dict[str, Any]]:
@@ -226,6 +235,7 @@ def _heat(browser: Browser, args: dict[str, Any], call: Call) -> Reply:
         "cols": cols,
         "totalRows": plane.rows,
         "totalCols": plane.cols,
+        "mapping": _mapping(plane),
         "height": found.shape[0],
         "width": found.shape[1],
         "low": float(finite.min()) if finite.size else 0.0,
