@@ -131,6 +131,7 @@ def test_two_browsers_of_one_save_show_the_same(lab: Lab, page: Page) -> None:
         browser.get_by_role("treeitem", name="i").first.click()
         browser.get_by_role("tab", name="Table").click()
         expect(first_cell(browser)).to_have_text("0")
+    page.wait_for_timeout(500)  # the notebook has put its cells in place after scrolling
     type_into(first_cell(again), "5")
     for browser in (again, two, one):
         browser.scroll_into_view_if_needed()
