@@ -42,6 +42,22 @@ def test_pip_understands_the_requirements(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_repo2docker_plans_the_image_from_these_files() -> None:
+    """The plan is made without a container engine: it is what mybinder.org would build."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "repo2docker", "--no-build", "--debug", str(ROOT)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "python=3.11" in done.stdout
+    assert 'pip install --no-cache-dir -r "binder/requirements.txt"' in done.stdout
+    assert "RUN ./binder/postBuild" in done.stdout
+
+
 def test_post_build_makes_the_samples_beside_the_notebooks(tmp_path: Path) -> None:
     script = BINDER / "postBuild"
     assert os.access(script, os.X_OK)

@@ -338,8 +338,13 @@ def _stream(
 
 
 def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
+    import numpy as np
+
     if progress is not None:
         progress(0, 1)
+    if values.dtype == object:  # the members of a nested tensor, of any shapes
+        members = [np.ravel(member) for member in values]
+        values = np.concatenate(members) if members else np.zeros(0)
     step = 1 if values.size <= _WHOLE else sample_step(values.size, _SAMPLE, 1)
     part = summarise(values, 0, step)
     return part, part.sample

@@ -6,7 +6,6 @@ They read, and change nothing.
 from __future__ import annotations
 
 import argparse
-import math
 from typing import TYPE_CHECKING, Any
 
 from tdview.cli.arguments import Verbs, add_key, add_verb, node_at, row_numbers, row_ranges
@@ -179,19 +178,21 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _show_json(node: Node, rows: list[int] | None) -> None:
+    from tdview.tree.frame import frame_of_node
+
     if node.is_leaf:
         leaf: Leaf = node  # type: ignore[assignment]  # sound: only a Leaf says is_leaf
         values = leaf.numpy() if rows is None else leaf.numpy(rows)
         say_json({"key": leaf.path, "dtype": leaf.dtype, "shape": leaf.shape, "rows": rows, "values": values})
         return
-    keys, left_out = _columns(node)
-    records = node.frame(rows=rows, keys=keys).reset_index().to_dict(orient="records")
-    facts = {"key": node.path, "batch_size": node.batch_size, "rows": rows, "left_out": left_out}
-    say_json({**facts, "records": records})
+    frame = frame_of_node(node, rows, widest=_WIDEST)
+    facts = {"key": node.path, "batch_size": node.batch_size, "rows": rows, "left_out": frame.attrs["left_out"]}
+    say_json({**facts, "records": frame.reset_index().to_dict(orient="records")})
 
 
 def _show_text(node: Node, rows: list[int] | None, total: int | None) -> None:
-    left_out: list[tuple[str, ...]] = []
+    from tdview.tree.frame import frame_of_node
+
     if node.is_leaf:
         leaf: Leaf = node  # type: ignore[assignment]  # sound: only a Leaf says is_leaf
         if leaf.is_nested:
@@ -199,24 +200,12 @@ def _show_text(node: Node, rows: list[int] | None, total: int | None) -> None:
             return
         frame = leaf.frame(rows=rows)
     else:
-        keys, left_out = _columns(node)
-        frame = node.frame(rows=rows, keys=keys)
+        frame = frame_of_node(node, rows, widest=_WIDEST)
     say(frame.to_string(max_cols=_SHOWN_COLUMNS, max_rows=200))
-    if left_out:
-        say(f"left out: {', '.join('.'.join(key) for key in left_out)}; name one to see it")
+    if left_out := frame.attrs.get("left_out"):
+        say(f"left out: {', '.join(left_out)}; name one to see it")
     if rows is not None and total is not None and len(rows) < total:
         say(f"{len(rows)} of {total} rows; --rows START:STOP shows others")
-
-
-def _columns(node: Node) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Keys below `node` of the leaves that fit side by side, and of those that do not, such as images."""
-    shown: list[tuple[str, ...]] = []
-    left_out: list[tuple[str, ...]] = []
-    dims = len(node.batch_size or ())
-    for leaf in node.leaves():
-        fits = not leaf.is_nested and math.prod(leaf.shape[dims:]) <= _WIDEST
-        (shown if fits else left_out).append(leaf.path[len(node.path) :])
-    return shown, left_out
 
 
 def _stats(args: argparse.Namespace) -> int:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from tdview.errors import ArgumentError, KeyMissingError, shown
+from tdview.errors import ArgumentError, DecodeError, KeyMissingError, shown
+from tdview.tree.node import stacked_children
 
 if TYPE_CHECKING:
     import pandas
@@ -60,17 +61,21 @@ def frame_of_leaf(leaf: Leaf, rows: Rows = None) -> pandas.DataFrame:
     return pandas.DataFrame(flat, index=_index(leaf.names, shape[:batch], places), columns=columns, copy=True)
 
 
-def frame_of_node(node: Node, rows: Rows = None, keys: Iterable[str | Sequence[str]] | None = None) -> pandas.DataFrame:
+def frame_of_node(
+    node: Node, rows: Rows = None, keys: Iterable[str | Sequence[str]] | None = None, *, widest: int = MAX_COLUMNS
+) -> pandas.DataFrame:
     """All leaves below a level side by side: a row per element of the batch, a column per key and element.
 
     Columns are named by the nested key joined with dots, with the element's index behind it where there is more than
-    one: ``"next.reward"``, ``"action[1]"``. Leaves with more than 4,096 elements in a row (images) and nested tensors
-    are left out unless `keys` names them; ``frame.attrs["left_out"]`` lists them.
+    one: ``"next.reward"``, ``"action[1]"``. The members of a lazy stack are stacked. Leaves that are wide (images),
+    nested, damaged, or of another batch than `node`, as those of unlike members, are left out unless `keys`
+    names them; ``frame.attrs["left_out"]`` lists them.
 
     Args:
         node: a level with a batch size.
         rows: which indices of axis 0, as for `frame_of_leaf`.
         keys: only these leaves or levels, nested keys below `node`, in this order.
+        widest: elements of a row up to which a leaf is not left out.
 
     Returns:
         A private copy.
@@ -78,11 +83,12 @@ def frame_of_node(node: Node, rows: Rows = None, keys: Iterable[str | Sequence[s
     Raises:
         KeyMissingError: a key is not there.
         ArgumentError: `rows` is malformed or out of range.
+        DecodeError: a leaf that `keys` names is damaged.
     """
     import pandas
 
     batch = tuple(node.batch_size or ())
-    chosen, left_out = _leaves(node, keys)
+    chosen, left_out = _leaves(node, keys, widest)
     places = _places(rows, batch[0], _where(node)) if batch else range(1)
     if rows is not None and not batch:
         raise ArgumentError(f"{_where(node)}: rows: the batch size is [], so there is one row; leave rows out")
@@ -90,7 +96,13 @@ def frame_of_node(node: Node, rows: Rows = None, keys: Iterable[str | Sequence[s
     count = math.prod(batch[1:]) * len(places) if batch else 1
     for leaf in chosen:
         shape = tuple(leaf.shape)
-        values = _values(leaf, places if batch else None, len(batch))[0]
+        try:
+            values = _values(leaf, places if batch else None, len(batch))[0]
+        except DecodeError:
+            if keys is not None:
+                raise
+            left_out.append(leaf)
+            continue
         flat = values.reshape(count, math.prod(shape[len(batch) :]))
         name = ".".join(tuple(leaf.path)[len(node.path) :])
         for element, suffix in enumerate(_suffixes(shape[len(batch) :])):
@@ -100,13 +112,14 @@ def frame_of_node(node: Node, rows: Rows = None, keys: Iterable[str | Sequence[s
     return frame
 
 
-def _leaves(node: Node, keys: Iterable[str | Sequence[str]] | None) -> tuple[list[Leaf], list[Leaf]]:
+def _leaves(node: Node, keys: Iterable[str | Sequence[str]] | None, widest: int) -> tuple[list[Leaf], list[Leaf]]:
     if keys is None:
-        depth = len(node.batch_size or ())
+        batch = tuple(node.batch_size or ())
         found: list[Leaf] = []
         left_out: list[Leaf] = []
-        for leaf in node.leaves():
-            small = not leaf.is_nested and math.prod(leaf.shape[depth:]) <= MAX_COLUMNS
+        for leaf in _stacked_leaves(node):
+            fits = not leaf.is_nested and tuple(leaf.shape[: len(batch)]) == batch
+            small = fits and math.prod(leaf.shape[len(batch) :]) <= widest
             (found if small else left_out).append(leaf)
         return found, left_out
     chosen: list[Leaf] = []
@@ -118,6 +131,18 @@ def _leaves(node: Node, keys: Iterable[str | Sequence[str]] | None) -> tuple[lis
             raise KeyMissingError(f"{_where(node)}: keys: no key {shown(wanted)}") from None
         chosen.extend([cast("Leaf", below)] if below.is_leaf else below.leaves())
     return chosen, []
+
+
+def _stacked_leaves(node: Node) -> Iterator[Leaf]:
+    """The leaves below, those of the members of a lazy stack as their stack."""
+    below = node.children()
+    if node.kind == "lazy_stack" and node.stack_dim is not None:
+        below = tuple(stacked_children(below, node.stack_dim, node))
+    for child in below:
+        if child.is_leaf:
+            yield cast("Leaf", child)
+        else:
+            yield from _stacked_leaves(child)
 
 
 def _values(leaf: Leaf, rows: Rows, batch: int) -> tuple[NDArray[Any], Sequence[int]]:

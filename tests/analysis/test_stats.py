@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tdview
 from tdview.analysis.moments import block_indices, sample_step
 from tdview.analysis.stats import LeafStats, StatsReport, leaf_stats
 from tdview.errors import Cancelled, DecodeError
@@ -157,3 +159,13 @@ def test_the_report_is_a_frame_json_text_and_html() -> None:
     assert "next.done" in str(report)
     assert repr(report) == "<StatsReport run.tdz: 2 leaves>"
     assert hostile not in report._repr_html_()
+
+
+def test_members_of_a_nested_tensor_count_together(tmp_path: Path) -> None:
+    entry = {"device": "cpu", "shape": [2, 1], "dtype": "torch.float32", "is_nested": True}
+    level = {"a": entry, "shape": [2], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
+    (tmp_path / "meta.json").write_text(json.dumps(level))
+    (tmp_path / "a.memmap").write_bytes(np.array([0, 1, 2, 0, 1, 2, 3, 4], "float32").tobytes())
+    (tmp_path / "a.shape.memmap").write_bytes(np.array([[3], [5]]).tobytes())
+    found = tdview.stats(tmp_path)["a"]
+    assert (found.count, found.min, found.max) == (8, 0.0, 4.0)

@@ -66,7 +66,7 @@ def test_show_of_a_level_has_one_row_per_transition_and_leaves_images_out(tdview
     shown = tdview("show", buffer, "--rows", "0:2", "--json").json
     assert len(shown["records"]) == 2
     assert shown["records"][1]["index"] == 1
-    assert shown["left_out"] == [["pixels"], ["next", "pixels"]]
+    assert shown["left_out"] == ["pixels", "next.pixels"]
     assert "left out: pixels, next.pixels" in tdview("show", buffer, "--rows", "0:2").out
 
 

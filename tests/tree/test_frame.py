@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,22 @@ def test_a_frame_is_a_private_copy(root: Any) -> None:
     frame = root["obs"].frame()
     frame.iloc[0, 0] = 99
     assert root["obs"].numpy()[0, 0, 0] == 0
+
+
+def test_a_lazy_stack_is_shown_as_its_stack_and_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    leaf = {"device": "cpu", "shape": [2], "dtype": "torch.uint8", "is_nested": False}
+    member = {"a": leaf, "b": leaf, "shape": [2], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
+    for number in range(3):
+        level = tmp_path / str(number)
+        level.mkdir()
+        (level / "meta.json").write_text(json.dumps(member))
+        (level / "a.memmap").write_bytes(bytes([number, number + 10]))
+        (level / "b.memmap").write_bytes(bytes(2 if number else 1))  # cut short in the first member
+    stack = {"_type": "<class 'tensordict._lazy.LazyStackedTensorDict'>", "stack_dim": 0}
+    (tmp_path / "meta.json").write_text(json.dumps(stack))
+    root = tdview.scan(tmp_path)
+    frame = root.frame()
+    assert root.batch_size == (3, 2)
+    assert frame["a"].tolist() == [0, 10, 1, 11, 2, 12]
+    assert list(frame.columns) == ["a"]
+    assert frame.attrs["left_out"] == ["b"]
