@@ -1,0 +1,118 @@
+"""Audit, episodes, append and unpack in a real JupyterLab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tdview.testing.sample import write_replay_buffer
+from tests.widgets.saves import write_save
+
+from .lab import Lab, Notebook
+
+
+def opened(lab: Lab, page: Page, source: str, *more: str) -> tuple[Notebook, Locator]:
+    notebook = lab.open(page, [f"import tdview\nb = {source}\nb", *more])
+    notebook.run_all()
+    widget = notebook.cell(0)
+    expect(widget.get_by_role("tree")).to_be_visible()
+    return notebook, widget
+
+
+def rows_of(path: Path, count: int, value: int) -> Path:
+    entries = {"obs": ("uint8", [count, 2], bytes([value]) * (2 * count)), "act": ("uint8", [count])}
+    return write_save(path, entries, batch_size=[count])
+
+
+def test_a_finding_leads_to_its_row(lab: Lab, page: Page) -> None:
+    write_replay_buffer(lab.folder / "faulty", faults=("nan_reward", "boundary_leak"))
+    _, widget = opened(lab, page, "tdview.open('faulty')")
+    widget.get_by_role("tab", name="Audit").click()
+    finding = widget.get_by_role("listitem").filter(has_text="non_finite")
+    expect(finding).to_contain_text("error", timeout=60_000)
+    expect(widget.locator(".tdv-summary")).to_contain_text("episodes, return")
+    link = finding.get_by_role("button", name="show row")
+    number = link.inner_text().removeprefix("show row ")
+    link.click()
+    expect(widget.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
+    expect(widget.locator(".tdv-title")).to_contain_text("next › reward")
+    grid = widget.get_by_role("grid")
+    expect(grid.get_by_role("rowheader", name=number, exact=True).first).to_be_visible()
+    expect(grid.get_by_text("NaN").first).to_be_visible()
+    expect(widget.get_by_role("treeitem", name="reward").first).to_contain_text("non finite")
+
+
+def test_an_episode_leads_to_its_rows(lab: Lab, page: Page) -> None:
+    write_replay_buffer(lab.folder / "run")
+    _, widget = opened(lab, page, "tdview.open('run')")
+    widget.get_by_role("tab", name="Episodes").click()
+    strip = widget.get_by_role("group", name="Episodes")
+    expect(strip).to_be_visible(timeout=60_000)
+    box = strip.get_by_role("button").nth(3)
+    label = box.get_attribute("aria-label") or ""
+    first = label.split("from row ")[1].split(",")[0]
+    box.click()
+    expect(widget.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
+    expect(widget.get_by_role("grid").get_by_role("rowheader", name=first, exact=True).first).to_be_visible()
+
+
+def test_rows_of_another_save_are_appended_to_a_directory(lab: Lab, page: Page) -> None:
+    rows_of(lab.folder / "run", 6, 1)
+    rows_of(lab.folder / "more", 2, 9)
+    notebook, widget = opened(lab, page, "tdview.open('run', mode='r+')", "b.root['obs'].shape")
+    widget.get_by_role("button", name="Append").click()
+    dialog = widget.get_by_role("dialog", name="Append rows")
+    dialog.get_by_label("Path or name").fill("more")
+    dialog.get_by_label("Path or name").press("Tab")
+    expect(dialog.get_by_role("status")).to_contain_text("2 rows behind 6")
+    dialog.get_by_role("button", name="Append").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Appended 2 rows", timeout=60_000)
+    dialog.get_by_role("button", name="Close").click()
+    expect(widget.get_by_role("treeitem", name="obs")).to_contain_text("[8, 2]")
+    notebook.run(1)
+    assert notebook.text(1) == "(8, 2)"
+
+
+def test_a_variable_is_appended_to_an_archive_as_a_new_one(lab: Lab, page: Page) -> None:
+    rows_of(lab.folder / "run", 6, 1)
+    more = "more = tdview.load_memmap('run')[:3]; _ = b.pack('run.tdz', existsok=True)"
+    notebook, _ = opened(lab, page, "tdview.open('run')", more, "a = tdview.open('run.tdz', mode='r+')\na")
+    widget = notebook.cell(2)
+    widget.get_by_role("button", name="Append").click()
+    dialog = widget.get_by_role("dialog", name="Append rows")
+    dialog.get_by_label("Rows from").select_option("variable")
+    dialog.get_by_label("Path or name").fill("more")
+    dialog.get_by_label("New archive").fill("longer.tdz")
+    dialog.get_by_role("button", name="Append").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Appended 3 rows: longer.tdz", timeout=60_000)
+    assert (lab.folder / "longer.tdz").is_file()
+
+
+def test_an_archive_is_unpacked(lab: Lab, page: Page) -> None:
+    rows_of(lab.folder / "run", 6, 1)
+    notebook, _ = opened(
+        lab, page, "tdview.open('run')", "_ = b.pack('run.tdz', existsok=True)", "a = tdview.open('run.tdz')\na"
+    )
+    widget = notebook.cell(2)
+    widget.get_by_role("button", name="Unpack").click()
+    dialog = widget.get_by_role("dialog", name="Unpack into a directory")
+    expect(dialog.get_by_label("Path")).to_have_value("run-unpacked")
+    dialog.get_by_role("button", name="Unpack").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Unpacked into run-unpacked")
+    assert (lab.folder / "run-unpacked" / "meta.json").is_file()
+
+
+def test_code_and_key_are_copied(lab: Lab, page: Page) -> None:
+    rows_of(lab.folder / "run", 6, 1)
+    _, widget = opened(lab, page, "tdview.open('run')")
+    page.evaluate(
+        "() => { navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() } }"
+    )
+    widget.get_by_role("treeitem", name="obs").click()
+    widget.get_by_role("tab", name="Info").click()
+    widget.get_by_role("button", name="copy path").click()
+    expect(widget.locator(".tdv-status")).to_contain_text("Copied")
+    assert page.evaluate("window.copied") == '"obs"'
+    widget.get_by_role("button", name="copy code").click()
+    assert page.evaluate("window.copied") == 'import tdview\ntdview.scan("run")["obs"]'
