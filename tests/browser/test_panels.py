@@ -40,7 +40,7 @@ def test_a_finding_leads_to_its_row(lab: Lab, page: Page) -> None:
     grid = widget.get_by_role("grid")
     expect(grid.get_by_role("rowheader", name=number, exact=True).first).to_be_visible()
     expect(grid.get_by_text("NaN").first).to_be_visible()
-    expect(widget.get_by_role("treeitem", name="reward").first).to_contain_text("non finite")
+    expect(widget.get_by_role("treeitem", name="reward").filter(has_text="non finite")).to_be_visible()
 
 
 def test_an_episode_leads_to_its_rows(lab: Lab, page: Page) -> None:
