@@ -87,7 +87,7 @@ def audit(
     report = Report(where=root.where())
     storage = "storage" not in skip and (only is None or "storage" in only)
     if storage:
-        report = report.merge(_storage(root))
+        report = report.merge(_storage(root, ticker))
     ticker.next()
     for member in members:
         run = _engine(engine, member, options)
@@ -158,10 +158,10 @@ def _engine(engine: str | Engine, node: Node, options: Options) -> Engine:
     raise ArgumentError(f"engine: expected 'serial' or 'dask', got {shown(engine)}")
 
 
-def _storage(root: Node) -> Report:
+def _storage(root: Node, tick: Callable[[], None]) -> Report:
     from tdview.analysis.verify import verify
 
-    found = verify(root)
+    found = verify(root, progress=lambda _done, _total: tick())
     problems = [*found.problems, *_manifest(root)]
     for node in buffers_below(root):
         problems += _pickles(node)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.rules.priorities import per_row
 from tdview.analysis.selection import Selection, gathered, json_object, selected_leaf, selected_level
-from tdview.errors import ArgumentError, TdviewError
+from tdview.errors import ArgumentError, DecodeError, TdviewError
 from tdview.format import torchrl
 from tdview.format.dtypes import dtype_of
 from tdview.format.payload import META
@@ -159,12 +159,18 @@ class _Rewrite:
     def _tree(self, data: bytes, unset: float) -> bytes:
         import numpy as np
 
-        values = np.frombuffer(data, "<f8")
-        fresh = np.full(len(values), unset)
+        count = self.selection.old * per_row(self.buffer)
+        dtype = {8 * count: "<f8", 4 * count: "<f4"}.get(len(data))
+        if dtype is None:
+            text = (
+                f"a priority tree has {len(data)} bytes, {count} rows need {8 * count}; mend the sampler's files first"
+            )
+            raise DecodeError(f"{self.buffer.where}: {text}")
+        values = np.frombuffer(data, dtype)
+        fresh = np.full(count, unset, dtype)
         elements = self._elements()
-        if len(values) > (int(elements.max()) if len(elements) else -1):
-            fresh[: len(elements)] = values[elements]
-        return fresh.astype("<f8").tobytes()
+        fresh[: len(elements)] = values[elements]
+        return fresh.tobytes()
 
     def _sum_tree(self, data: bytes) -> bytes:
         return self._tree(data, 0.0)
@@ -186,7 +192,7 @@ class _Rewrite:
         """The elements that a sampler without replacement has yet to draw, renumbered."""
         import numpy as np
 
-        drawn = np.frombuffer(data, "<i8")
+        drawn = np.frombuffer(data[: len(data) // 8 * 8], "<i8")
         number = np.full(self.selection.old * per_row(self.buffer), -1, np.int64)
         elements = self._elements()
         number[elements] = np.arange(len(elements))
