@@ -85,7 +85,7 @@ class Builder:
             PickleRefusedError: a value is pickled, not on the allow-list, and pickles are not allowed.
         """
         kind = node._stored_kind
-        _raise_first(node._read[1])
+        _raise_first((*node._read[1], *(node.meta.head_problems if node.meta is not None else ())))
         if kind == "tensordict":
             return self._tensordict(node)
         if kind == "lazy_stack":
@@ -108,10 +108,9 @@ class Builder:
         ndim = len(batch)
         for key, entry in meta.entries.items():
             if isinstance(entry, LeafEntry):
-                leaf = self._leaf(node, key, entry)
-                if ndim and not leaf.is_nested and leaf.shape[:ndim] != batch:
-                    _fail(node, key, "batch_size", f"the shape {list(leaf.shape)} does not start with {list(batch)}")
-                entries[key] = leaf
+                if ndim and entry.shape[:ndim] != batch and not entry.is_nested and entry.problem is None:
+                    _fail(node, key, "batch_size", f"the shape {list(entry.shape)} does not start with {list(batch)}")
+                entries[key] = self._leaf(node, key, entry)
             else:
                 entries[key] = self._nested(node, key, entry.type_name, batch, device)
         for key in node.unnamed_levels:
@@ -146,16 +145,16 @@ class Builder:
             value._saved_as = (entries[0], entries[1], type_name)
         return value
 
-    def _names(self, key: str) -> tuple[str, ...]:
+    def _names(self, node: Node, key: str, level: bool) -> tuple[str, ...]:
         """File names under which an entry may lie, the first that exists counts."""
         if self.robust_key:
-            return file_names(key)
+            return file_names(key, level=level, paths=node.keys_are_paths)
         encoded = encode_key(key)
         if key in ("", ".", "..") or "\0" in key or key.startswith("/") or ".." in key.split("/"):
             return (encoded,)  # such a name would leave the save
         return (key, encoded) if key != encoded else (key,)
 
-    def _candidates(self, node: Node, key: str) -> list[str]:
+    def _candidates(self, node: Node, key: str, *, level: bool = False) -> list[str]:
         """`_names` without those that another key of the level is encoded to, as the empty key is to ``%``."""
         entries = node.meta.entries if node.meta is not None else {}
 
@@ -163,10 +162,10 @@ class Builder:
             found = decode_key(name)
             return found if found != key and found in entries and encode_key(found) == name else key
 
-        return [name for name in self._names(key) if owner(name) == key]
+        return [name for name in self._names(node, key, level) if owner(name) == key]
 
     def _level_name(self, node: Node, key: str) -> str:
-        names = self._candidates(node, key) if encode_key(key) != key else [key]
+        names = self._candidates(node, key, level=True) if encode_key(key) != key else [key]
         for name in names if len(names) > 1 else ():
             if node.store.is_level(node.file(name)):
                 return name

@@ -48,13 +48,13 @@ class NonTensorBase(Savable, Collection):
 
     def _compared(self, other: Any, how: Callable[[Any, Any], Any]) -> torch.Tensor:
         left = self._array()
-        if isinstance(other, NonTensorBase):
-            right = other._array()
-            if right.shape != left.shape:
-                return torch.full(self.batch_size, how is operator.ne, dtype=torch.bool)
-        else:
-            right = np.empty(left.shape, dtype=object)
-            right[...] = other if not isinstance(other, list | tuple) else None
+        if isinstance(other, list) and isinstance(self, NonTensorStack):
+            other = NonTensorStack.from_list(other, left.ndim)
+        elif not isinstance(other, NonTensorBase):
+            other = NonTensorData(other, batch_size=self.batch_size)
+        right = other._array()
+        if right.shape != left.shape:
+            return torch.full(self.batch_size, how is operator.ne, dtype=torch.bool)
         flat = [_same(a, b) is (how is operator.eq) for a, b in zip(left.reshape(-1), right.reshape(-1), strict=True)]
         return torch.tensor(flat, dtype=torch.bool).reshape(self.batch_size)
 
@@ -66,6 +66,15 @@ class NonTensorBase(Savable, Collection):
         return self._compared(other, operator.ne)
 
     __hash__ = object.__hash__
+
+    def _rewrite(self) -> None:
+        """Writes a value that was changed to its file, where it is memory-mapped in one."""
+        from tdview.containers.saving import rewrite_value
+
+        if self._mapped and self._prefix is not None:
+            shared, self._shared = self._shared, False  # what is written is here, not in the old file
+            rewrite_value(self, self._prefix)
+            self._shared = shared
 
     def _array(self) -> np.ndarray[Any, Any]:
         """The values as an object array of the batch size."""
@@ -177,13 +186,8 @@ class NonTensorData(NonTensorBase):
 
     def update_(self, other: Any) -> NonTensorData:
         """Replaces the value; one that is memory-mapped is rewritten on disk at once."""
-        from tdview.containers.saving import rewrite_value
-
         self._data = other._plain() if isinstance(other, NonTensorBase) else other
-        if self._mapped and self._prefix is not None:
-            shared, self._shared = self._shared, False
-            rewrite_value(self, self._prefix)
-            self._shared = shared
+        self._rewrite()
         return self
 
     def update(self, other: Any) -> NonTensorData:
@@ -301,11 +305,8 @@ class NonTensorStack(NonTensorBase):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Replaces the values at an index; a stack that is memory-mapped is rewritten on disk at once."""
-        from tdview.containers.saving import rewrite_value
-
         self._values = self._with_rows(index, value)._array()
-        if self._mapped and self._prefix is not None:
-            rewrite_value(self, self._prefix)
+        self._rewrite()
 
     def __repr__(self) -> str:
         return f"NonTensorStack({shown(self.tolist(), 200)}, batch_size={list(self.batch_size)})"

@@ -5,6 +5,7 @@ It does not know meta.json: whoever makes one has checked that its file is there
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -12,11 +13,10 @@ import torch
 from torch import Tensor
 
 from tdview.containers.memory import MapMode, empty, opened
-from tdview.errors import NotSupportedError, shown
-from tdview.storage.mapping import Access
-from tdview.storage.store import Store
+from tdview.errors import DecodeError, NotSupportedError, shown
+from tdview.storage.archive import ArchiveStore
 
-__all__ = ["Pending", "PendingEntry", "PendingNested", "PendingNestedEntry", "nested_of"]
+__all__ = ["ArchiveMap", "Pending", "PendingEntry", "PendingNested", "PendingNestedEntry", "nested_of"]
 
 
 class Pending:
@@ -69,37 +69,63 @@ class PendingNested(Pending):
         return nested_of(flat.as_subclass(Tensor), sizes)
 
 
-class PendingEntry(Pending):
-    """A leaf in a zip entry; a view of the archive's one mapping where it is stored and aligned.
+class ArchiveMap:
+    """The one mapping of an archive that all leaves of a load are views of.
 
-    With ``mode=None`` and ``"r"`` writes stay in memory, with ``"r+"`` they reach the archive.
+    Each load has its own, so that private writes of one are not seen by another. With ``mode="r+"`` writes reach the
+    archive, else they stay in memory.
     """
 
-    __slots__ = ("store",)
-
-    def __init__(self, store: Store, name: str, dtype: torch.dtype, shape: tuple[int, ...], mode: MapMode) -> None:
-        super().__init__(name, dtype, shape, mode)
+    def __init__(self, store: ArchiveStore, mode: MapMode) -> None:
         self.store = store
+        self.mode = mode
+        nbytes = os.stat(store.location).st_size
+        # torch's own mapping keeps no file descriptor open.
+        storage: Any = torch.UntypedStorage.from_file(str(store.location), mode == "r+", nbytes)
+        self._storage = storage
+        if not store.is_current():
+            raise DecodeError(f"{store.location}: the archive was replaced while it was opened; load it again")
+
+    def octets(self, name: str, nbytes: int, alignment: int) -> Tensor:
+        """The first `nbytes` bytes of a zip entry: a view where it is stored and aligned, else a copy.
+
+        Raises:
+            NotSupportedError: writes have to reach the archive, and the entry is compressed or not aligned.
+        """
+        info = self.store.info(name)
+        where = f"{self.store.location}: zip entry {shown(name)}"
+        if info is None or info.compression != "stored" or info.offset is None:
+            if self.mode == "r+":
+                raise NotSupportedError(f"{where} cannot be written in place; pack the archive uncompressed")
+            return torch.frombuffer(self.store.view(name, nbytes, "copy"), dtype=torch.uint8, count=nbytes)
+        if info.nbytes < nbytes:
+            raise DecodeError(f"{where}: the payload is {info.nbytes} bytes, expected {nbytes}")
+        octets = torch.empty(0, dtype=torch.uint8).set_(self._storage, info.offset, (nbytes,), (1,))
+        if info.offset % alignment == 0:
+            return octets
+        if self.mode == "r+":
+            raise NotSupportedError(f"{where} is not aligned, so it cannot be written in place; pack the archive again")
+        return octets.clone()
+
+
+class PendingEntry(Pending):
+    """A leaf in a zip entry; a view of the archive's one mapping where it is stored and aligned."""
+
+    __slots__ = ("archive",)
+
+    def __init__(self, archive: ArchiveMap, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        super().__init__(name, dtype, shape, archive.mode)
+        self.archive = archive
 
     def open(self) -> Tensor:
         """The leaf itself: a plain tensor."""
         return self._flat(torch.Size(self.shape).numel()).view(self.shape)
 
     def _flat(self, count: int) -> Tensor:
-        nbytes = count * self.dtype.itemsize
-        if nbytes == 0:
+        size = self.dtype.itemsize
+        if count == 0:
             return empty(torch.Size([0]), self.dtype)
-        access: Access = "write" if self.mode == "r+" else "copy"
-        buffer = self.store.view(self.filename, nbytes, access)
-        octets = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
-        if octets.data_ptr() % self.dtype.itemsize:
-            if self.mode == "r+":
-                raise NotSupportedError(
-                    f"{self.store.location}: zip entry {shown(self.filename)} is not aligned, so it cannot be written"
-                    " in place; pack the archive again"
-                )
-            octets = octets.clone()
-        return octets.view(self.dtype)
+        return self.archive.octets(self.filename, count * size, size).view(self.dtype)
 
     @property
     def whole_file(self) -> str | None:
@@ -115,14 +141,14 @@ class PendingNestedEntry(PendingEntry):
     is_nested = True
 
     def __init__(
-        self, store: Store, name: str, shape_name: str, dtype: torch.dtype, shape: tuple[int, ...], mode: MapMode
+        self, archive: ArchiveMap, name: str, shape_name: str, dtype: torch.dtype, shape: tuple[int, ...]
     ) -> None:
-        super().__init__(store, name, dtype, shape, mode)
+        super().__init__(archive, name, dtype, shape)
         self.shape_name = shape_name
 
     def open(self) -> Tensor:
         """The nested tensor, over the mapped archive."""
-        sizes = PendingEntry(self.store, self.shape_name, torch.int64, self.shape, "r").open()
+        sizes = PendingEntry(self.archive, self.shape_name, torch.int64, self.shape).open()
         return nested_of(self._flat(int(sizes.prod(1).sum())), sizes)
 
 
@@ -136,7 +162,7 @@ def nested_of(flat: Tensor, sizes: Tensor) -> Tensor:
     if not sizes.numel():
         return _nested(flat, sizes, sizes, torch.zeros(len(sizes), dtype=torch.int64))
     counts = sizes.prod(1)
-    offsets = counts.cumsum(0) - counts
+    offsets = counts.cumsum(0) - counts + flat.storage_offset()  # torch counts them from the start of the storage
     strides = torch.ones_like(sizes)
     for dim in range(sizes.shape[1] - 2, -1, -1):
         strides[:, dim] = strides[:, dim + 1] * sizes[:, dim + 1]

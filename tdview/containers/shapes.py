@@ -147,14 +147,14 @@ def transposed(dim0: int, dim1: int) -> Op:
 
 def viewed(size: Sequence[int]) -> Op:
     """The batch dimensions viewed as `size`; never copies."""
-    return lambda tensor, ndim: tensor.view(*size, *tensor.shape[ndim:])
+    return lambda tensor, ndim: tensor.view((*size, *tensor.shape[ndim:]))
 
 
 def reshaped(size: Sequence[int]) -> Op:
     """The batch dimensions reshaped to `size`; copies where no view is possible."""
-    return lambda tensor, ndim: tensor.reshape(*size, *tensor.shape[ndim:])
+    return lambda tensor, ndim: tensor.reshape((*size, *tensor.shape[ndim:]))
 
 
 def expanded(size: Sequence[int]) -> Op:
     """The batch dimensions expanded to `size`; never copies."""
-    return lambda tensor, ndim: tensor.expand(*size, *tensor.shape[ndim:])
+    return lambda tensor, ndim: tensor.expand((*size, *tensor.shape[ndim:]))
