@@ -32,6 +32,7 @@ _EXPORTS: dict[str, str] = {
     "diff": "tdview.analysis.diff",
     "drop": "tdview.analysis.clean",
     "episodes": "tdview.analysis.episodes",
+    "side_columns": "tdview.analysis.side_columns",
     **dict.fromkeys(("Registry", "Rule", "rule"), "tdview.analysis.rules"),
     "TensorDict": "tdview.containers.tensordict",
     "LazyStackedTensorDict": "tdview.containers.lazy_stack",
