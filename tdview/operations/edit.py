@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tdview.errors import ConcurrentWriteError, EditRefusedError, ReadOnlyError, TdviewError
-from tdview.operations.edits import Edit, index_to_json
+from tdview.operations.edits import Edit, check_edit, index_to_json
 from tdview.operations.history import History
 from tdview.operations.journal import FileJournal, Journal, MemoryJournal, Record, journal_path
 from tdview.operations.region import index_text
@@ -358,6 +358,8 @@ class Editor:
             if replaced:
                 self._history = History()
             for record in records:
+                if record.action == "edit":
+                    check_edit(record)
                 self._history.apply(record)
             self._settle()
         except TdviewError as error:

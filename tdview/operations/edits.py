@@ -6,21 +6,26 @@ It does not know how edits are made.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from tdview.errors import DecodeError, shown
+from tdview.errors import DecodeError, TdviewError, shown
+from tdview.format.dtypes import dtype_of
 from tdview.operations.journal import Journal, Record
 from tdview.operations.region import index_text
+from tdview.operations.target import target_from_json
 from tdview.operations.value_change import field_value
 from tdview.operations.values import decode_block
 
-__all__ = ["Box", "Edit", "index_from_json", "index_to_json"]
+__all__ = ["Box", "Edit", "check_edit", "index_from_json", "index_to_json"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open span of positions along each axis."""
 
 _MOST_BOXES = 1000
+_LATEST = 2**37
+"""Seconds since 1970 that a date can still be made of on every platform."""
 
 
 class Edit:
@@ -121,8 +126,34 @@ class Edit:
             return f"<edit {self.id}: {where}: {self.nbytes} bytes>"
         try:
             return f"<edit {self.id}: {where}: {shown(self.old, 40)} -> {shown(self.new, 40)}>"
-        except DecodeError as error:
+        except TdviewError as error:
             return f"<edit {self.id}: {where}: {error}>"
+
+
+def check_edit(record: Record) -> None:
+    """Raises if the record of an edit cannot be what an editor wrote: a journal is a file like any other.
+
+    Raises:
+        DecodeError: a fact of it is missing, of another type, or contradicts the others.
+    """
+    head = record.head
+    target_from_json(head, record.old_nbytes, record.new_nbytes)
+    path, shape, dtype, when = (head.get(name) for name in ("path", "shape", "dtype", "time"))
+    sound = (
+        isinstance(path, list)
+        and all(isinstance(part, str) for part in path)
+        and isinstance(shape, list)
+        and all(type(size) is int and size >= 0 for size in shape)
+        and isinstance(when, (int, float))
+        and 0 <= when < _LATEST
+        and (isinstance(head.get("field"), str) if dtype is None else isinstance(dtype, str))
+    )
+    if not sound:
+        raise DecodeError(f"edit {record.id}: the journal does not say where and when it was made")
+    index_from_json(head.get("index"))
+    row = dtype_of(dtype)
+    if isinstance(dtype, str) and (row is None or math.prod(shape) * row.itemsize != record.old_nbytes):
+        raise DecodeError(f"edit {record.id}: the journal holds {record.old_nbytes} bytes for the shape {shown(shape)}")
 
 
 def index_to_json(index: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
-from tdview.errors import EditRefusedError
+from tdview.errors import EditRefusedError, TdviewError
 from tdview.format.view_index import Advanced
 from tdview.operations.region import Axis, Layout
 from tdview.operations.values import itemsize
@@ -18,7 +18,7 @@ from tdview.tree.transform import Indexed, Viewed
 if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
 
-__all__ = ["full_index", "locate"]
+__all__ = ["full_index", "has_places", "locate"]
 
 
 def locate(leaf: Leaf, index: Any) -> tuple[Leaf, Layout, Any]:
@@ -39,6 +39,17 @@ def locate(leaf: Leaf, index: Any) -> tuple[Leaf, Layout, Any]:
     for step in leaf.steps:
         layout = _through(layout, step)
     return leaf, layout, index
+
+
+def has_places(leaf: Leaf) -> bool:
+    """Whether elements of a leaf can be edited in place, also through its views, as far as the entry tells."""
+    if leaf.direct or leaf.is_nested:
+        return leaf.writable
+    try:
+        stored = locate(leaf, (0,) * len(leaf.shape))[0]
+    except TdviewError:
+        return False
+    return stored.store.writable and stored.info is not None and stored.info.compression == "stored"
 
 
 def full_index(leaf: Leaf, index: Any) -> tuple[Any, ...]:

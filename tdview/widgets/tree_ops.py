@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tdview.errors import ArgumentError, KeyMissingError, Problem, TdviewError, shown
+from tdview.operations.view_layout import has_places
 from tdview.tree.text import describe, kind_words, nbytes_text, quoted, shape_text
 from tdview.widgets.messages import int_arg, path_arg, str_arg, wire_text
 
@@ -103,7 +104,7 @@ def _leaf_facts(leaf: Leaf) -> dict[str, Any]:
         "batchDims": min(len(leaf.batch_size or ()), len(shape)),
         "nbytes": leaf.nbytes,
         "nested": leaf.is_nested,
-        "writable": leaf.writable,
+        "writable": leaf.store.writable and has_places(leaf),
     }
 
 

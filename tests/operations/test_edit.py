@@ -260,6 +260,15 @@ def journal_of(save: Path, **head: object) -> None:
         {"region": {}},
         {"nbytes": 1 << 62},
         {"nbytes": "x"},
+        {"path": 3},
+        {"index": "x"},
+        {"index": [{"slice": [0]}]},
+        {"dtype": "torch.float7"},
+        {"dtype": 5},
+        {"shape": [7]},
+        {"shape": [-1, -1]},
+        {"time": 1e300},
+        {"time": None},
     ],
 )
 def test_a_hostile_journal_reaches_nothing(save: Path, head: dict[str, object]) -> None:

@@ -13,8 +13,8 @@ from tensordict import LazyStackedTensorDict, TensorDict, set_lazy_legacy
 
 from tdview.errors import EditRefusedError
 from tdview.operations.edit import Editor
+from tdview.operations.view_layout import has_places
 from tdview.tree.scan import scan
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:The legacy lazy mode")
 
@@ -52,6 +52,8 @@ def test_each_element_is_edited_in_its_place(name: str, tmp_path: Path) -> None:
     path = saved(name, tmp_path)
     root = scan(path)
     editor = Editor(path)
+    assert all(has_places(leaf) for leaf in editor.root.leaves())
+    assert not any(has_places(leaf) for leaf in root.leaves())
     for key in (("a",), ("n", "b")):
         model = np.array(root[key].numpy())
         for number, place in enumerate(np.ndindex(model.shape)):
@@ -88,8 +90,10 @@ def test_views_of_views_are_followed(tmp_path: Path) -> None:
 )
 def test_elements_without_a_place_of_their_own_are_refused(index: Any, tmp_path: Path) -> None:
     source()._get_sub_tensordict(index).memmap(tmp_path / "run")
+    editor = Editor(tmp_path / "run")
+    assert not any(has_places(leaf) for leaf in editor.root.leaves())
     with pytest.raises(EditRefusedError):
-        Editor(tmp_path / "run").edit("a", 0, 1)
+        editor.edit("a", 0, 1)
 
 
 def test_a_reordered_view_is_refused(tmp_path: Path) -> None:
