@@ -37,6 +37,7 @@ export type Badge = { readonly severity: Severity; readonly text: string };
 export type Row = {
   readonly key: string;
   readonly kind: Kind;
+  /** Of files beside the save what they are called together. */
   readonly className: string | null;
   /** `"torch.float32"`; null for all but leaves. */
   readonly dtype: string | null;

@@ -108,6 +108,7 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
 
   rpc.onEvent((event) => {
     if (event.event !== "reloaded") return;
+    side.mark([]);
     side.reload();
     const path = selection?.path ?? null;
     selection = null;

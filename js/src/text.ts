@@ -36,9 +36,9 @@ export function typeText(row: Row): string {
   return `${dtypeText(row.dtype)} ${row.nested ? "nested" : shapeText(row.shape ?? [])}`;
 }
 
-/** How a key is shown: torchrl's side files are no entry, and an empty key has to be seen. */
+/** How a key is shown: files beside the save are no entry, and an empty key has to be seen. */
 export function keyText(row: Row): string {
-  return row.kind === "side_files" ? "torchrl side files" : row.key || "(empty key)";
+  return row.kind === "side_files" ? (row.className ?? "") : row.key || "(empty key)";
 }
 
 /** Which colour a row has: one of a few families of dtypes, or none. */

@@ -6,7 +6,6 @@ It does not know what any operation does, nor how the widget is drawn.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -97,7 +96,6 @@ class Browser(anywidget.AnyWidget):
         self._mode: Mode = mode
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation = 0
-        self._state_lock = threading.Lock()
         super().__init__(_head=head_of(self._root, mode, self._count, 0))
         self.editing = EditSession(self, journal=journal)
         self._chosen: Selection | None = None

@@ -145,11 +145,11 @@ def _children_of(node: Node) -> list[Node | None]:
 def _side_row(node: Node) -> dict[str, Any]:
     names = node.side_files
     pickles = [name for name in names if name.endswith((".pkl", ".pt", ".pickle"))]
-    note = f"{pickles[0]} not opened" if pickles else f"{len(names)} files"
+    note = f"{pickles[0]} not opened" if pickles else "1 file" if len(names) == 1 else f"{len(names)} files"
     row = row_of(node, name=SIDE_FILES)
     return row | {
         "kind": "side_files",
-        "className": None,
+        "className": "other files" if node.kind == "collection" else "torchrl side files",
         "shape": None,
         "batchDims": 0,
         "names": None,
@@ -250,7 +250,10 @@ def _side_info(node: Node) -> dict[str, Any]:
     for name in node.side_files:
         info = node.store.info(name)
         facts.append([wire_text(name), nbytes_text(info.nbytes) if info is not None else ""])
-    text = "Files that torchrl keeps beside the tensordict. They are listed; a pickle among them is never executed."
+    if node.kind == "collection":
+        text = "Files beside the saves of the collection. They are listed and not opened."
+    else:
+        text = "Files that torchrl keeps beside the tensordict. They are listed; a pickle among them is never executed."
     return {"facts": facts, "problems": [], "value": {"text": text, "form": "refused", "cut": False}}
 
 
