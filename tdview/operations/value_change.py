@@ -14,7 +14,8 @@ from tdview.errors import EditRefusedError, shown
 from tdview.format.meta import META_LIMIT, parse_json
 from tdview.format.payload import META
 from tdview.operations.region import Layout
-from tdview.tree.node import Node, StackedNode
+from tdview.tree.derived import StackedNode
+from tdview.tree.node import Node
 from tdview.tree.non_tensor import ValueNode
 
 __all__ = ["ValueChange", "change_value", "field_value", "pick"]

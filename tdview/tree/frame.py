@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tdview.errors import ArgumentError, DecodeError, KeyMissingError, shown
-from tdview.tree.node import stacked_children
+from tdview.tree.derived import stacked_children
 
 if TYPE_CHECKING:
     import pandas

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tdview.tree.fill import Fill
     from tdview.tree.leaf import Leaf
 
-__all__ = ["MAX_DEPTH", "DerivedNode", "Node", "StackedNode", "failing", "link_problem"]
+__all__ = ["MAX_DEPTH", "NON_TENSOR", "Node", "failing", "link_problem"]
 
 MAX_DEPTH = 100
 """Levels are followed this deep; the deepest real saves have a few dozen."""
@@ -42,7 +42,7 @@ _KIND_OF_ENTRY: dict[str, Kind] = {
 }
 """The kind of a level that was not read, by what the level above calls it."""
 
-_NON_TENSOR: frozenset[Kind] = frozenset({"non_tensor", "non_tensor_stack"})
+NON_TENSOR: frozenset[Kind] = frozenset({"non_tensor", "non_tensor_stack"})
 
 
 class Node:
@@ -270,7 +270,7 @@ class Node:
 
     def _make_children(self) -> Iterator[Node]:
         kind = self._stored_kind
-        if self.meta is None or kind in _NON_TENSOR:
+        if self.meta is None or kind in NON_TENSOR:
             return
         if kind == "tensordict":
             yield from self._entries(self.meta)
@@ -280,6 +280,8 @@ class Node:
         elif kind == "tensorclass":
             yield from self._fields()
         elif (source := self.source) is not None and self._transform is not None:
+            from tdview.tree.derived import derived_children
+
             yield from derived_children(source, self._transform, self)
 
     def _entries(self, meta: LevelMeta) -> Iterator[Node]:
@@ -506,100 +508,3 @@ def _list_shape(data: Any, batch: tuple[int, ...] | None) -> tuple[int, ...] | N
         shape.append(len(data))
         data = data[0] if data else None
     return tuple(shape) if shape else batch
-
-
-class DerivedNode(Node):
-    """A level seen through a lazy view or sub-tensordict: its entries have the logical shapes."""
-
-    def __init__(self, source: Node, transform: Transform, *, path: tuple[str, ...], parent: Node) -> None:
-        super().__init__(source.store, source.prefix, path=path, parent=parent, type_name=source.type_name)
-        self._behind = source
-        self._step = transform
-
-    @property
-    def meta(self) -> LevelMeta | None:
-        return self._behind.meta
-
-    @property
-    def kind(self) -> Kind:
-        return self._behind.kind
-
-    @cached_property
-    def batch_size(self) -> tuple[int, ...] | None:
-        size = self._behind.batch_size
-        return self._step.shape(size) if size is not None else None
-
-    @property
-    def names(self) -> tuple[str | None, ...] | None:
-        return None
-
-    @cached_property
-    def _problems(self) -> tuple[Problem, ...]:
-        return tuple(Problem(p.code, p.message, p.severity, self.path, p.rows) for p in self._behind.problems)
-
-    def _make_children(self) -> Iterator[Node]:
-        if self.kind not in _NON_TENSOR:
-            yield from derived_children(self._behind, self._step, self)
-
-    @property
-    def value(self) -> Any:
-        return self._behind.value
-
-
-class StackedNode(Node):
-    """The stack of the same entry of every member of a lazy stack, as a view of the stack shows it."""
-
-    def __init__(self, parts: Sequence[Node], dim: int, *, path: tuple[str, ...], parent: Node) -> None:
-        super().__init__(parts[0].store, parts[0].prefix, path=path, parent=parent, type_name=parts[0].type_name)
-        self._parts = tuple(parts)
-        self._dim = dim
-
-    @property
-    def meta(self) -> LevelMeta | None:
-        return self._parts[0].meta
-
-    @cached_property
-    def batch_size(self) -> tuple[int, ...] | None:
-        return stacked_shape([part.batch_size or () for part in self._parts], self._dim)
-
-    @cached_property
-    def _problems(self) -> tuple[Problem, ...]:
-        return tuple(problem for part in self._parts for problem in part.problems)
-
-    def _make_children(self) -> Iterator[Node]:
-        if self.kind not in _NON_TENSOR:
-            yield from stacked_children(self._parts, self._dim, self)
-
-    @property
-    def value(self) -> Any:
-        return [part.value for part in self._parts]
-
-
-def stacked_children(parts: Sequence[Node], dim: int, parent: Node) -> Iterator[Node]:
-    """The entries that all members have, each as the stack of the members' entries."""
-    from tdview.tree.leaf import Leaf
-
-    for key in parts[0] if parts else ():
-        same = [part._by_key[key] for part in parts if key in part._by_key]
-        path = (*parent.path, key)
-        if len(same) != len(parts):
-            continue
-        if all(node.is_leaf for node in same):
-            yield Leaf.stacked([n for n in same if isinstance(n, Leaf)], dim, path=path, parent=parent)
-        elif not any(node.is_leaf for node in same):
-            yield StackedNode(same, dim, path=path, parent=parent)
-
-
-def derived_children(source: Node, transform: Transform, parent: Node) -> Iterator[Node]:
-    """The entries of `source` as seen through `transform`."""
-    from tdview.tree.leaf import Leaf
-
-    below: Iterator[Node] = iter(source.children())
-    if source.kind == "lazy_stack":
-        below = stacked_children(source.children(), source.stack_dim or 0, source)
-    for node in below:
-        path = (*parent.path, node.key)
-        if isinstance(node, Leaf):
-            yield node.through(transform, path=path, parent=parent)
-        else:
-            yield DerivedNode(node, transform, path=path, parent=parent)
