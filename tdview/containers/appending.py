@@ -25,14 +25,12 @@ from tdview.containers.values import foreign
 from tdview.errors import ArgumentError, NotSupportedError, shown
 from tdview.format.classes import class_kind, class_parts
 from tdview.format.dtypes import DTYPES
-from tdview.operations.append import RowWriter
+from tdview.operations.append import Buffer, RowWriter
 from tdview.operations.growth import GrowingLeaf, GrowingLevel, GrowingSave, SavedValue, read_growing
 from tdview.operations.progress import Progress
 from tdview.storage.lock import writer_lock
 
 __all__ = ["Appender", "append_memmap"]
-
-Buffer = bytes | memoryview
 
 _PLAIN = ("tensordict", "TensorDict")
 _KEPT_OPEN = 4096
@@ -333,7 +331,7 @@ class _Fit:
                 array = entries[key].numpy()
                 if array.dtype is not dtype or array.shape != shape:
                     raise _Slow
-                out.append(array.tobytes() if copy or not array.flags.c_contiguous else array.data)
+                out.append(array.tobytes() if copy or not array.flags.c_contiguous else array)
         return count, out
 
     def _expected(self, count: int) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
