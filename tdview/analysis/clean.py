@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def drop(
     nbytes = sum(file.nbytes for file in plan.values()) if plan is not None else _level_nbytes(level)
     report = _report(node, buffer, gone, selection, nbytes, dumped)
     if dry_run:
-        return report
+        return replace(report, verdict=("nothing written yet",) * 2)
     if plan is not None:
         _write_dump(plan, target, nbytes, progress)
     elif level is not None:
@@ -184,7 +185,8 @@ def _report(node: Node, buffer: Buffer, gone: NDArray[Any], selection: Selection
         ("bytes", f"{nbytes} after, {before} before"),
     )
     problems = [*_cuts(buffer, gone), *_left_out(node, dumped)]
-    return Report(where=node.where(), problems=tuple(problems), facts=facts, checks=("drop",))
+    verdict = ("a copy was written",) * 2
+    return Report(where=node.where(), problems=tuple(problems), facts=facts, checks=("drop",), verdict=verdict)
 
 
 def _cuts(buffer: Buffer, gone: NDArray[Any]) -> Iterator[Problem]:

@@ -410,6 +410,7 @@ class Buffer:
         found = np.ones(self.n, bool)
         for start, stop in self.spans((), extra=18):
             found[start:stop] = _breaks(self, start, stop)
+            self.release()
         return found
 
     def spans(self, keys: Iterable[Key], extra: int = 0) -> list[tuple[int, int]]:
@@ -686,6 +687,11 @@ def episodes_of(buffer: Buffer) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     import numpy as np
 
     stride = buffer.stride
+    if stride == 1 and buffer.valid is None:
+        last = np.flatnonzero(buffer.breaks)  # the last position always breaks
+        if len(last):
+            yield np.concatenate([[0], last[:-1] + 1]), last
+        return
     for lane in range(stride):
         steps = np.arange(lane, buffer.n, stride)
         if buffer.valid is not None:
