@@ -148,7 +148,7 @@ def check_edit(record: Record) -> None:
         and 0 <= when < _LATEST
         and (isinstance(head.get("field"), str) if dtype is None else isinstance(dtype, str))
     )
-    if not sound:
+    if not sound or not isinstance(shape, list):
         raise DecodeError(f"edit {record.id}: the journal does not say where and when it was made")
     index_from_json(head.get("index"))
     row = dtype_of(dtype)
