@@ -46,6 +46,7 @@ export function createTitle(ctx: Context, code: () => string | null): Title {
 }
 
 function texts(selection: Selection): string[] {
+  if (selection.kind === "side_files") return [];
   const shape = selection.nested ? " nested" : selection.shape ? ` ${shapeText(selection.shape)}` : "";
   const first = selection.dtype
     ? dtypeText(selection.dtype) + shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def test_reload_shows_what_another_process_wrote(lab: Lab, page: Page) -> None:
     _, widget = opened(lab, page)
     row(widget, "next").click()
     expect(row(widget, "reward")).to_be_visible()
+    shutil.rmtree(lab.folder / "run")
     write_save(lab.folder / "run", {"next": {"fresh": ("bool", [6])}, "more": ("bool", [6])}, batch_size=[6])
     widget.get_by_role("button", name="Reload").click()
     expect(row(widget, "more")).to_be_visible()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -114,6 +115,7 @@ def test_children_come_in_pages(save: Path, view_of: Callable[[Any], View]) -> N
 def test_reload_sees_what_another_process_wrote(save: Path, view_of: Callable[[Any], View]) -> None:
     browser = tdview.open(save)
     view = view_of(browser)
+    shutil.rmtree(save / "next")
     write_save(save, {"obs": ("float32", [6, 2]), "new": ("bool", [6])}, batch_size=[6])
     view.ask("reload")
     assert [row["key"] for row in browser._head["page"]["rows"]] == ["obs", "new"]
