@@ -15,6 +15,7 @@ import anywidget
 import traitlets as t
 
 from tdview.errors import KeyMissingError
+from tdview.operations.edit import Editor
 from tdview.operations.edits import Box, Edit
 from tdview.storage.store import Mode
 from tdview.tree.html import to_html
@@ -193,6 +194,15 @@ class Browser(anywidget.AnyWidget):
 
     # -- edits ------------------------------------------------------------------------------------------------------
 
+    @property
+    def editor(self) -> Editor:
+        """The editor of the save, shared by all its browsers: also its script, its patch, and `Editor.forget`.
+
+        Raises:
+            ReadOnlyError: the browser is read-only.
+        """
+        return self.editing.editor
+
     def edit(self, path: str | tuple[str, ...], index: Any, value: object) -> Edit:
         """Writes a value, or a block of values, in place; see `tdview.Editor.edit`.
 
@@ -200,15 +210,15 @@ class Browser(anywidget.AnyWidget):
             ReadOnlyError: the browser is read-only.
             EditRefusedError: the dtype cannot hold the value, or the index is out of range.
         """
-        return self.editing.editor.edit(path, index, value)
+        return self.editor.edit(path, index, value)
 
     def undo(self) -> Edit:
         """Takes the last edit back; see `tdview.Editor.undo`."""
-        return self.editing.editor.undo()
+        return self.editor.undo()
 
     def redo(self) -> Edit:
         """Does the last undone edit again; see `tdview.Editor.redo`."""
-        return self.editing.editor.redo()
+        return self.editor.redo()
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -222,7 +232,7 @@ class Browser(anywidget.AnyWidget):
 
     def refresh_checksums(self) -> tuple[str, ...]:
         """Writes the checksums of the edited entries, without reading them; see `tdview.Editor.refresh_checksums`."""
-        return self.editing.editor.refresh_checksums()
+        return self.editor.refresh_checksums()
 
     def edited_boxes(self, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Box]]:
         """Elements below `path` that edits have changed: nested key of the leaf, and a span for each axis."""
