@@ -15,6 +15,7 @@ from torch import Tensor
 from tdview.containers.collection import Collection
 from tdview.containers.compare import Compared
 from tdview.containers.keys import Key, NestedKey, NestedKeys, is_nested_key, joined, unravel
+from tdview.containers.memory import cloned
 from tdview.containers.shapes import full_index
 from tdview.containers.text import container_text
 from tdview.errors import KeyMissingError, shown
@@ -398,7 +399,7 @@ class TensorDictBase(Compared, Collection):
         """A copy, unlocked and not memory-mapped; ``recurse=False`` shares the tensors."""
 
         def copied(value: Any) -> Any:
-            return value.clone(recurse) if isinstance(value, Collection) else value.clone() if recurse else value
+            return value.clone(recurse) if isinstance(value, Collection) else cloned(value) if recurse else value
 
         return self._mapped_by(copied)  # type: ignore[no-any-return]
 

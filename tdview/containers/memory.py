@@ -21,6 +21,7 @@ __all__ = [
     "MapMode",
     "MemoryMappedTensor",
     "anonymous",
+    "cloned",
     "empty",
     "file_of",
     "opened",
@@ -35,6 +36,11 @@ MapMode = Literal["r", "r+"] | None
 
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of each item size: torch can copy and index them where it cannot some rarer dtype."""
+
+_COMMON = frozenset(
+    (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+     torch.float32, torch.float64, torch.complex64, torch.complex128)
+)  # fmt: skip
 
 
 class MemoryMappedTensor(torch.Tensor):
@@ -256,6 +262,14 @@ def anonymous(shape: torch.Size, dtype: torch.dtype) -> MemoryMappedTensor:
         return MemoryMappedTensor._of(empty(shape, dtype), None)
     flat = torch.frombuffer(mmap.mmap(-1, nbytes), dtype=torch.uint8, count=nbytes)
     return MemoryMappedTensor._of(_over(flat.untyped_storage(), dtype, shape), None)
+
+
+def cloned(tensor: Tensor) -> Tensor:
+    """A copy of a tensor of whatever dtype; torch has no copy of its own for some rarer ones."""
+    carrier = CARRIERS.get(tensor.dtype.itemsize)
+    if tensor.dtype in _COMMON or carrier is None or tensor.is_nested or tensor.is_conj():
+        return tensor.clone()
+    return tensor.detach().view(carrier).clone().view(tensor.dtype)
 
 
 def view_of(result: Any, source: Tensor) -> Any:

@@ -162,7 +162,8 @@ def nested_of(flat: Tensor, sizes: Tensor) -> Tensor:
     if not sizes.numel():
         return _nested(flat, sizes, sizes, torch.zeros(len(sizes), dtype=torch.int64))
     counts = sizes.prod(1)
-    offsets = counts.cumsum(0) - counts + flat.storage_offset()  # torch counts them from the start of the storage
+    start = int(flat.storage_offset())  # torch counts offsets from the start of the storage
+    offsets = counts.cumsum(0) - counts + start
     strides = torch.ones_like(sizes)
     for dim in range(sizes.shape[1] - 2, -1, -1):
         strides[:, dim] = strides[:, dim + 1] * sizes[:, dim + 1]

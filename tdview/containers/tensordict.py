@@ -14,7 +14,7 @@ from torch import Tensor
 from tdview.containers.base import TensorDictBase
 from tdview.containers.collection import Collection
 from tdview.containers.keys import unravel
-from tdview.containers.memory import CARRIERS, view_of
+from tdview.containers.memory import CARRIERS, cloned, view_of
 from tdview.containers.pending import Pending
 from tdview.containers.savable import Savable
 from tdview.containers.shapes import Names, Op, batch_after
@@ -74,11 +74,11 @@ class TensorDict(Savable, TensorDictBase):
         lock: bool = False,
         **kwargs: Any,
     ) -> None:
-        if source is not None and not isinstance(source, Mapping | TensorDictBase):
-            adapted = foreign(source)
-            if not isinstance(adapted, TensorDictBase):
+        if source is not None and not isinstance(source, dict | TensorDictBase):
+            adapted = foreign(source)  # tensordict's own count as mappings as well
+            source = source if adapted is None else adapted
+            if not isinstance(source, Mapping | TensorDictBase):
                 raise ArgumentError(f"source: expected a mapping or a tensordict, got {type(source).__name__}")
-            source = adapted
         if batch_size is None:
             batch_size = source.batch_size if isinstance(source, TensorDictBase) else ()
         self._batch_size = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
@@ -218,9 +218,10 @@ class TensorDict(Savable, TensorDictBase):
         out = self._empty()
         for key in self._keys():
             value = self._get(key)
-            out._entries[key] = (
-                value.clone() if isinstance(value, Tensor) or value._is_value else value.to_tensordict()
-            )
+            if isinstance(value, Tensor):
+                out._entries[key] = cloned(value)
+            else:
+                out._entries[key] = value.clone() if value._is_value else value.to_tensordict()
         return out
 
     def auto_batch_size_(self, batch_dims: int | None = None) -> Self:

@@ -31,12 +31,12 @@ def to_entry(value: Any, key: str, batch: torch.Size, device: torch.device | Non
         return check_batch(value if device is None or value.device == device else value.to(device), key, batch)
     if isinstance(value, Collection):
         return _collection(value, key, batch, device)
+    if (adapted := foreign(value)) is not None:
+        return _collection(adapted, key, batch, device)
     if isinstance(value, Mapping):
         from tdview.containers.tensordict import TensorDict
 
         return TensorDict(value, batch_size=batch, device=device)
-    if (adapted := foreign(value)) is not None:
-        return _collection(adapted, key, batch, device)
     if isinstance(value, bool | int | float | complex):
         return check_batch(torch.tensor(value, device=device), key, batch)
     if type(value).__module__ == "numpy" and getattr(value, "dtype", None) is not None and value.dtype.kind in "biufc":

@@ -14,6 +14,7 @@ from torch import Tensor
 from tdview.containers.base import TensorDictBase, is_level
 from tdview.containers.collection import Collection
 from tdview.containers.lazy_stack import LazyStackedTensorDict
+from tdview.containers.memory import cloned
 from tdview.containers.non_tensor import NonTensorBase
 from tdview.containers.savable import Savable
 from tdview.containers.shapes import (
@@ -141,7 +142,10 @@ class _View(Savable, TensorDictBase):
         out = self._empty()
         for key in self._keys():
             value = self._get(key)
-            out._entries[key] = value.to_tensordict() if is_level(value) else value.clone()
+            if isinstance(value, Tensor):
+                out._entries[key] = cloned(value)
+            else:
+                out._entries[key] = value.to_tensordict() if is_level(value) else value.clone()
         return out
 
     def clone(self, recurse: bool = True) -> Any:
