@@ -13,7 +13,7 @@ from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
 from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.duplicates import row_hashes, runs
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem, shown
 
 if TYPE_CHECKING:
@@ -204,15 +204,15 @@ def leakage(mine: Buffer, theirs: Buffer) -> Iterator[Problem]:
     stretches = runs(shared, mine.stride, 2)
     if len(shared) and (stretches or len(shared) > 0.01 * mine.n_valid):
         text = (
-            f"{len(shared)} of {mine.n_valid} rows are also in {shown(theirs.where, 60)}"
-            f" ({_episodes_hit(mine, shared)} episodes are touched): split by episode, not by row"
+            f"{len(shared)} of {counted(mine.n_valid, 'row')} also in {shown(theirs.where, 60)}"
+            f" ({counted(_episodes_hit(mine, shared), 'episode')} touched): split by episode, not by row"
         )
         yield finding("train_test_leak", "error", text, (), mine.ranges(shared))
     elif not len(shared) and runs(close, mine.stride, 5):
-        text = f"{len(close)} rows are also in {shown(theirs.where, 60)}, rounded to half precision"
+        text = f"{counted(len(close), 'row')} also in {shown(theirs.where, 60)}, rounded to half precision"
         yield finding("train_test_leak", "warning", text, (), mine.ranges(close))
     elif len(shared):
-        text = f"{len(shared)} single rows are also in {shown(theirs.where, 60)}: expected in a small world"
+        text = f"{counted(len(shared), 'single row')} also in {shown(theirs.where, 60)}: expected in a small world"
         yield finding("train_test_leak", "note", text, (), mine.ranges(np.asarray(shared)))
 
 

@@ -17,7 +17,7 @@ from tdview.analysis.buffers import FLAT_KEYS, buffer_of
 from tdview.analysis.dump_files import dump_files
 from tdview.analysis.replay import Progress, row_ranges
 from tdview.analysis.report import Report, ranges_text
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.analysis.selection import Selection, selected_level
 from tdview.errors import AlreadyExistsError, ArgumentError, NotSupportedError, Problem, shown
 from tdview.format import torchrl
@@ -199,7 +199,9 @@ def _cuts(buffer: Buffer, gone: NDArray[Any]) -> Iterator[Problem]:
     m = buffer.n - buffer.stride
     cut = np.flatnonzero(~away[:m] & away[buffer.stride :] & ~buffer.breaks[:m])
     if len(cut):
-        text = f"{len(cut)} episodes are cut in the middle: no end flag marks the gap. Drop whole episodes instead"
+        text = (
+            f"{counted(len(cut), 'episode')} cut in the middle: no end flag marks the gap. Drop whole episodes instead"
+        )
         yield finding("episode_segmentation", "warning", text, (), buffer.ranges(cut))
 
 

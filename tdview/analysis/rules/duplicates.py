@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.columns import Key, bits
 from tdview.analysis.replay import Buffer, Chunk
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def duplicates(buffer: Buffer) -> Iterator[Problem]:
     small = len(copies) > 0.5 * buffer.n_valid
     rows = np.concatenate([first + np.arange(count) * buffer.stride for first, count in linked])
     text = (
-        f"{len(rows)} rows in {len(linked)} stretches repeat earlier rows: data was added twice, so it weighs double"
+        f"{counted(len(rows), 'row')} in {counted(len(linked), 'run')} were there before: data added twice weighs double"
         if not small
-        else f"{len(copies)} of {buffer.n_valid} rows repeat earlier ones: a small world, or data that was added twice"
+        else f"{len(copies)} of {buffer.n_valid} rows were there before: a small world, or data that was added twice"
     )
     yield finding("duplicate_rows", "note" if small else "warning", text, (), buffer.ranges(rows))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdview.analysis import columns as col
 from tdview.analysis.columns import Key, bits, equal_rows
 from tdview.analysis.replay import Buffer, Chunk, lightest, row_ranges
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 from tdview.format import torchrl
 
@@ -161,7 +161,7 @@ def _unwritten(buffer: Buffer) -> Iterator[Problem]:
     sure = bool(never_zero) and (bool((rows > 0).any()) or never_zero != ("index",))
     if never_zero in buffer.observed_keys:  # rest at the origin is data; a run of zeros up to the last row is none
         sure = len(rows) > 1 and bool((np.sort(rows) == np.arange(buffer.rows - len(rows), buffer.rows)).all())
-    text = f"{len(empty)} rows inside the valid range are zero in every leaf"
+    text = f"{counted(len(empty), 'row')} inside the valid range with nothing but zeros in every leaf"
     why = f": they were never written, since {'.'.join(never_zero)} is never zero" if sure else ": they look unwritten"
     yield finding("unwritten_rows", "error" if sure else "warning", text + why, (), row_ranges(rows))
 
@@ -285,7 +285,7 @@ def _index_leaf(buffer: Buffer) -> Iterator[Problem]:
         return
     wrong = np.concatenate([np.empty(0, np.int64), *buffer.map(_wrong_index, key, arguments=(key,))])
     if len(wrong):
-        text = f"{len(wrong)} rows do not hold their own row number: rows were moved, dropped or appended by hand"
+        text = f"{counted(len(wrong), 'row')} with another row number than its own: moved, dropped or appended by hand"
         yield finding("index_leaf", "warning", text, key, buffer.ranges(wrong))
 
 
@@ -309,5 +309,5 @@ def _generation(buffer: Buffer) -> Iterator[Problem]:
         per_row = (values.reshape(raw.shape[0], -1)[: buffer.capacity] != 0).any(axis=1)
     wrong = np.flatnonzero(per_row[buffer.rows :]) + buffer.rows
     if len(wrong):
-        text = f"{len(wrong)} rows behind the valid ones are counted as written"
+        text = f"{counted(len(wrong), 'row')} behind the valid ones counted as written"
         yield finding("write_count", "warning", text, (), row_ranges(wrong))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tdview.analysis.columns import Key
 from tdview.analysis.replay import FLAGS, Buffer, Chunk
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem, Severity
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def done_algebra(buffer: Buffer) -> Iterator[Problem]:
             continue
         wrong = _join(buffer.map(_broken_algebra, *keys, arguments=(done, terminated, truncated)))
         if len(wrong):
-            text = f"done is not terminated or truncated in {len(wrong)} rows: values are bootstrapped at wrong places"
+            text = f"done is not terminated or truncated in {counted(len(wrong), 'row')}: wrong places to bootstrap"
             yield finding("done_consistency", "error", text, done, buffer.ranges(wrong))
         yield from _both(buffer, terminated, truncated)
     for key in buffer.end_keys:
@@ -89,7 +89,9 @@ def _root_flags(buffer: Buffer) -> Iterator[Problem]:
         rows = _join(buffer.map(_set_flags, key, arguments=(key,)))
         if not len(rows):
             continue
-        text = f"the flag before the step is set in {len(rows)} rows, as if a finished episode were stepped on"
+        text = (
+            f"the flag before the step is set in {counted(len(rows), 'row')}, as if a finished episode were stepped on"
+        )
         severity: Severity = "warning"
         behind = ("next", name)
         if behind in buffer.columns:
@@ -229,18 +231,18 @@ def _disagreements(buffer: Buffer, events: Events, signs: NDArray[Any], name: Ke
     unended = np.setdiff1d(signs, events.ends)
     if len(unended):
         text = (
-            f"{label} starts anew after {len(unended)} rows that carry no end flag: an end was lost, or a collector "
-            "was restarted"
+            f"{label} starts anew behind {counted(len(unended), 'row')} without an end flag: an end was lost, "
+            "or a collector was restarted"
         )
         if buffer.permutation is not None:
-            text = f"{len(unended)} trajectories carry no end flag at their last row: they are open"
+            text = f"no end flag at the last row, so still open: {counted(len(unended), 'episode')}"
         severity: Severity = "note" if buffer.permutation is not None else "warning"
         yield finding("episode_segmentation", severity, text, name, buffer.ranges(unended))
     if not len(signs) and name != buffer.step_key:  # one id for everything: the ids say nothing
         return
     unmarked = np.setdiff1d(events.ends, signs)
     if len(unmarked) and not buffer.n_step:
-        text = f"{label} goes on after {len(unmarked)} rows that carry an end flag"
+        text = f"{label} goes on behind {counted(len(unmarked), 'row')} with an end flag"
         yield finding("episode_segmentation", "warning", text, name, buffer.ranges(unmarked))
 
 
@@ -252,8 +254,8 @@ def _odd_starts(buffer: Buffer, events: Events) -> Iterator[Problem]:
         usual = int(values[counts.argmax()])
         odd = events.starts[events.starts[:, 1] != usual, 0]
         if len(odd) and counts.max() * 2 > len(events.starts):
-            text = f"{len(odd)} episodes do not start at step {usual}, all others do"
+            text = f"{counted(len(odd), 'episode')} with a first step other than {usual}, unlike all others"
             yield finding("episode_segmentation", "warning", text, buffer.step_key, buffer.ranges(odd))
     if len(events.inits):
-        text = f"is_init and the end flags disagree in {len(events.inits)} rows"
+        text = f"is_init and the end flags disagree in {counted(len(events.inits), 'row')}"
         yield finding("episode_segmentation", "warning", text, ("is_init",), buffer.ranges(events.inits))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.replay import Buffer, row_ranges
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem, TdviewError
 from tdview.format import torchrl
 
@@ -63,7 +63,7 @@ def priorities(buffer: Buffer) -> Iterator[Problem]:
     yield from _unusable(buffer, valid, mins[:limit])
     left = np.flatnonzero(behind != 0) + limit
     if len(left):
-        text = f"{len(left)} rows that were never written have a priority: they would be sampled"
+        text = f"a priority in {counted(len(left), 'row')} that nobody wrote: samples would be drawn from there"
         yield finding("priority", "warning", text, _SUM, row_ranges(left // each))
     good = valid[np.isfinite(valid) & (valid > 0)]
     if len(good) < 20:
@@ -89,9 +89,11 @@ def _unusable(buffer: Buffer, sums: NDArray[Any], mins: NDArray[Any]) -> Iterato
     each = per_row(buffer)
     dead = np.flatnonzero(~(np.isfinite(sums) & (sums > 0)))
     if len(dead):
-        text = f"{len(dead)} valid rows have no usable priority (zero, negative or NaN): they are never or always drawn"
+        text = (
+            f"no usable priority (zero, negative or NaN) in {counted(len(dead), 'valid row')}: never drawn, or always"
+        )
         yield finding("priority", "error", text, _SUM, row_ranges(dead // each))
     unequal = np.flatnonzero((sums != mins) & np.isfinite(sums) & (sums > 0))
     if len(unequal):
-        text = f"sum tree and min tree disagree in {len(unequal)} rows: importance weights are wrong"
+        text = f"sum tree and min tree disagree in {counted(len(unequal), 'row')}: importance weights are wrong"
         yield finding("priority", "error", text, _MIN, row_ranges(unequal // each))

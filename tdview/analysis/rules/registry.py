@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tdview.analysis.columns import Key
     from tdview.analysis.replay import Buffer
 
-__all__ = ["Check", "Mode", "Registry", "Rule", "finding"]
+__all__ = ["Check", "Mode", "Registry", "Rule", "counted", "finding"]
 
 Check = Callable[["Buffer"], Iterable[Problem]]
 Mode = Literal["ordered", "sequential", "one_step"]
@@ -114,6 +114,16 @@ class Registry:
         if callable(check):
             return add(check)
         return lambda function: add(function, check)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: ``"1 row"``, ``"3 rows"``.
+
+    Examples:
+        >>> counted(1, "row"), counted(12, "episode")
+        ('1 row', '12 episodes')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def finding(

@@ -12,7 +12,7 @@ from tdview.analysis import columns as col
 from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
 from tdview.analysis.replay import Buffer, Chunk
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def step_count(buffer: Buffer) -> Iterator[Problem]:
     if share < 1:
         before = _join(buffer.map(_other_rises, key, arguments=(key, usual)))
         text = (
-            f"{'.'.join(key)} does not rise by {usual} before {len(before)} rows of an episode: rows were dropped, "
-            "doubled or reordered"
+            f"{'.'.join(key)} does not rise by {usual} before {counted(len(before), 'row')} of an episode: "
+            "rows were dropped, doubled or reordered"
         )
         rows = buffer.ranges(before + buffer.stride)
         yield finding("step_count_jump", "error" if share >= 0.5 else "warning", text, key, rows)
@@ -138,7 +138,7 @@ def step_count(buffer: Buffer) -> Iterator[Problem]:
         usual, share = _usual(buffer.map(_own_rises, key, after, arguments=(key,)))
         if share < 1:
             wrong = _join(buffer.map(_other_own, key, after, arguments=(key, usual)))
-            text = f"the count behind the step is not the count before it plus {usual} in {len(wrong)} rows"
+            text = f"the count behind the step is not the count before it plus {usual} in {counted(len(wrong), 'row')}"
             severity = "error" if share >= 0.5 else "warning"
             yield finding("step_count_jump", severity, text, after, buffer.ranges(wrong))  # type: ignore[arg-type]
     if buffer.known_horizon is not None:
@@ -146,7 +146,7 @@ def step_count(buffer: Buffer) -> Iterator[Problem]:
         limit = buffer.known_horizon - (counter == key)
         above = _join(buffer.map(_above, counter, arguments=(counter, limit)))
         if len(above):
-            text = f"{len(above)} steps lie beyond the horizon of {buffer.known_horizon} steps"
+            text = f"{counted(len(above), 'step')} beyond the horizon of {buffer.known_horizon}"
             severity = "error" if buffer.options.horizon else "warning"
             yield finding("horizon", severity, text, counter, buffer.ranges(above))  # type: ignore[arg-type]
 
@@ -241,7 +241,7 @@ def returns(buffer: Buffer) -> Iterator[Problem]:
         if len(shapes) == 1:
             wrong = _join(buffer.map(_wrong_sum, before, after, reward, arguments=(before, after, reward)))
             if len(wrong):
-                text = f"the running return is not the sum of the rewards in {len(wrong)} rows: rewards were changed"
+                text = f"the running return is not the sum of the rewards in {counted(len(wrong), 'row')}: they were changed"
                 yield finding("episode_reward", "warning", text, after, buffer.ranges(wrong))
     if not buffer.ordered or not buffer.end_keys:
         return
@@ -321,9 +321,11 @@ def timestamps(buffer: Buffer) -> Iterator[Problem]:
         label = ".".join(key)
         if len(back):
             severity = "error" if len(back) < 0.05 * len(deltas) or len(back) < 3 else "warning"
-            text = f"{label} does not advance behind {len(back)} rows: a row was doubled, or episodes were joined"
+            text = f"{label} does not advance behind {counted(len(back), 'row')}: a doubled row, or episodes joined"
             yield finding("timestamps", severity, text, key, buffer.ranges(back, width=2))  # type: ignore[arg-type]
         if len(uneven):
             many = len(uneven) > 0.05 * len(deltas) and not buffer.options.fps
-            text = f"{label} advances by something else than {step:g} behind {len(uneven)} rows: frames were dropped"
+            text = (
+                f"{label} advances by something else than {step:g} behind {counted(len(uneven), 'row')}: dropped frames"
+            )
             yield finding("timestamps", "note" if many else "warning", text, key, buffer.ranges(uneven, width=2))

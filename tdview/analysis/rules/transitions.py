@@ -12,7 +12,7 @@ from tdview.analysis import columns as col
 from tdview.analysis.columns import Key, bits, equal_rows, flat_rows
 from tdview.analysis.replay import Buffer, Chunk
 from tdview.analysis.rules.flags import events_of
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def frozen_observation(buffer: Buffer) -> Iterator[Problem]:
         if len(aliased) and not buffer.n_step:
             slow = len(frozen) > 0.5 * read  # a goal or task that changes now and then is no observation
             text = (
-                f"next equals the root in {len(aliased)} rows while the following row differs: next was aliased to "
-                "the root or never written"
+                f"next equals the root in {counted(len(aliased), 'row')} while the following row differs: next was "
+                "aliased to the root or never written"
             )
             rows = buffer.ranges(aliased)
             yield finding("next_equals_obs", "warning" if slow else "error", text, ("next", *key), rows)
@@ -121,7 +121,7 @@ def _is_discrete(buffer: Buffer, key: Key) -> bool:
     import numpy as np
 
     values = _spread(buffer, key)
-    return len(np.unique(values, axis=0)) < 0.98 * len(values)
+    return len(np.unique(values, axis=0)) < 0.9 * len(values)
 
 
 # -- at the end of an episode ---

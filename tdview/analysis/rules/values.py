@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdview.analysis import columns as col
 from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.replay import Buffer, Chunk
-from tdview.analysis.rules.registry import finding
+from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def finite(buffer: Buffer) -> Iterator[Problem]:
         what = " and ".join(f"{n} {name}" for n, name in ((nan, "NaN"), (inf, "infinite")) if n)
         yield finding(
             "non_finite", "error" if used else "warning",
-            f"{what} values in {len(positions)} rows; one of them poisons losses, normalisation and returns",
+            f"{what} values in {counted(len(positions), 'row')}; one of them spoils losses, normalisation and returns",
             key, buffer.ranges(positions),
         )  # fmt: skip
 
@@ -203,7 +203,7 @@ def actions(buffer: Buffer) -> Iterator[Problem]:
         outside = np.concatenate([np.empty(0, np.int64), *buffer.map(_outside, key, arguments=(key, low, high))])
         if len(outside):
             code = "action_range" if key in buffer.action_keys else "out_of_bounds"
-            text = f"{len(outside)} rows lie outside the bounds {low:g} to {high:g} that were given"
+            text = f"outside the bounds {low:g} to {high:g} that were given: {counted(len(outside), 'row')}"
             yield finding(code, "error", text, key, buffer.ranges(outside))
     for key in buffer.action_keys:
         column = buffer.columns[key]
@@ -254,7 +254,7 @@ def _action_jumps(buffer: Buffer, key: Key) -> Iterator[Problem]:
     limit[limit == 0] = np.inf
     jumps = np.concatenate(buffer.map(_jumps, key, key, arguments=(key, limit)))
     if len(jumps):
-        text = f"{len(jumps)} steps change by more than 8 standard deviations of all changes"
+        text = f"{counted(len(jumps), 'step')} with a change of more than 8 standard deviations of all changes"
         yield finding("action_jump", "note", text, key, buffer.ranges(jumps))
 
 
@@ -272,7 +272,7 @@ def _one_hot(buffer: Buffer, key: Key) -> Iterator[Problem]:
     if usual != 1 or counts[usual] < 0.99 * sum(counts.values()) or len(counts) == 1:
         return
     rows = np.concatenate(buffer.map(_other_sums, key, arguments=(key, usual)))
-    text = f"{len(rows)} rows are not one-hot, all others are: the action was never stored or was overwritten"
+    text = f"{counted(len(rows), 'row')} not one-hot, unlike all others: the action was not stored or was overwritten"
     yield finding("action_range", "error", text, key, buffer.ranges(rows))
 
 
