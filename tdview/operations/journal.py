@@ -22,6 +22,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tdview.errors import ConcurrentWriteError, DecodeError, ReadOnlyError, shown
+from tdview.format.keys import file_names
+from tdview.format.meta import META_LIMIT, parse_json
+from tdview.format.payload import META
+from tdview.format.torchrl import STORAGE_META
 from tdview.storage.crc import crc32
 from tdview.storage.lock import lock_writer
 from tdview.storage.mapping import pwrite_all
@@ -106,8 +110,17 @@ def journal_path(location: Path) -> Path:
 
 
 def _has_above(folder: Path) -> bool:
-    """Whether the folder around it belongs to the same save: a level above, or the dump of a replay buffer."""
-    return (folder.parent / "meta.json").exists() or (folder / "storage_metadata.json").exists()
+    """Whether the folder around it belongs to the same save: a level that names it, or a replay buffer's dump."""
+    if (folder / STORAGE_META).exists():
+        return True
+    try:
+        if os.path.getsize(folder.parent / META) > META_LIMIT:
+            return False
+        fields = parse_json((folder.parent / META).read_bytes(), folder.parent / META)
+    except (OSError, DecodeError):
+        return False
+    inner = folder.name in ("_tensordict", "_source") or folder.name.isdigit()
+    return inner or any(folder.name in file_names(key) for key, value in fields.items() if isinstance(value, dict))
 
 
 class MemoryJournal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -139,8 +140,9 @@ def test_memory_keeps_contents() -> None:
 def test_the_journal_lies_beside_the_outermost_save(tmp_path: Path) -> None:
     inner = tmp_path / "run" / "next" / "deep"
     inner.mkdir(parents=True)
-    for level in (inner, inner.parent, inner.parent.parent):
-        (level / "meta.json").write_text("{}")
+    for level, child in ((inner, ""), (inner.parent, "deep"), (inner.parent.parent, "next")):
+        (level / "meta.json").write_text(json.dumps({child: {"type": "TensorDict"}, "shape": []}))
+    (tmp_path / "meta.json").write_text("{}")  # a stray file, or of another save: it names no run
     assert journal_path(tmp_path / "run") == tmp_path / "run.tdview-journal"
     assert journal_path(inner) == tmp_path / "run.next.deep.tdview-journal"
     storage = tmp_path / "dump" / "storage"
