@@ -5,7 +5,6 @@ It does not know the nodes of a save one by one; `build` makes a container of ea
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import torch
 
 from tdview.containers.build import Builder
 from tdview.containers.collection import Collection
+from tdview.containers.collector import no_collection
 from tdview.containers.lazy_stack import LazyStackedTensorDict
 from tdview.containers.non_tensor import NonTensorBase
 from tdview.containers.pending import Pending
@@ -106,7 +106,7 @@ def load_memmap(
     target = torch.device(device) if device is not None else None
     parts = _parts_of(subpath)
     builder = Builder(mode, robust_key is not False, allow_pickle is True, caller)
-    with _no_collection(), _interruptions_named(prefix):
+    with no_collection(), _interruptions_named(prefix):
         node = _below(scan(prefix, "r+" if mode == "r+" and not os.path.isdir(prefix) else "r"), parts, subpath)
         value = builder.container(node)
     if num_threads > 1 and builder.pending:
@@ -128,18 +128,6 @@ def _interruptions_named(prefix: str | os.PathLike[str]) -> Iterator[None]:
             message = f"{prefix}: an append was interrupted ({error}); tdview.recover_append ends it"
             raise InterruptedAppendError(message, [Problem("interrupted_append", message)]) from error
         raise
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Puts off the garbage collector: it would walk all of torch's objects again and again while leaves are made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 load = load_memmap

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tdview.containers.collection import Collection
+from tdview.containers.collector import no_collection
 from tdview.containers.lazy_stack import LazyStackedTensorDict
 from tdview.containers.memory import MemoryMappedTensor, file_of
 from tdview.containers.non_tensor import NonTensorBase
@@ -105,11 +106,13 @@ def memmap(
         target=None if atomic else path,
         copy_existing=copy_existing,
     )
-    level = source_level(value, options)
+    with no_collection():
+        level = source_level(value, options)
 
     def write() -> Any:
         write_directory(level, path, existsok=existsok, num_threads=num_threads, atomic=atomic)
-        return _marked(mapped_copy(value, str(path), options), path, share_non_tensor, options)
+        with no_collection():
+            return _marked(mapped_copy(value, str(path), options), path, share_non_tensor, options)
 
     if not (return_early and num_threads > 1):
         return write()
@@ -171,7 +174,9 @@ def _to_archive(
     from tdview.containers.load import load_memmap  # loading builds on what is saved
 
     options = Options(robust_key=robust_key is not False, dense=True, zeros=zeros)
-    write_archive(source_level(value, options), path, compression=compression, existsok=existsok)
+    with no_collection():
+        level = source_level(value, options)
+    write_archive(level, path, compression=compression, existsok=existsok)
     del copy_existing  # an archive is always a copy
     # The pickles in it were written a moment ago from this very value.
     return load_memmap(path, robust_key=robust_key, allow_pickle=True, mode="r+" if zeros else None)
