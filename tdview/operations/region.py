@@ -10,10 +10,13 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tdview.errors import EditRefusedError, shown
 from tdview.storage.crc import delta
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Axis", "Layout", "Region", "index_text"]
 
@@ -22,6 +25,8 @@ Axis = range | tuple[int, ...]
 
 # Changes this close together are combined into one checksum: the zeros between them are cheaper than a shift.
 _WINDOW = 1 << 20
+# From here on numpy moves the runs of a strided region; for a few it would only be imported.
+_MANY_RUNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +75,18 @@ class Region:
 
     def gather(self, payload: memoryview) -> bytes:
         """The bytes of the region, in C order of the selection."""
+        strided = self._strided(payload)
+        if strided is not None:
+            return strided.tobytes()
         run = self.run
         return b"".join(payload[offset : offset + run] for offset in self.offsets())
 
     def scatter(self, payload: memoryview, data: bytes | memoryview) -> None:
         """Writes `data`, as `gather` gives it, into a writable payload."""
+        strided = self._strided(payload)
+        if strided is not None:
+            strided[...] = _octets(data, strided.shape)
+            return
         run = self.run
         view = memoryview(data)
         for position, offset in enumerate(self.offsets()):
@@ -93,6 +105,14 @@ class Region:
     def _windows(self, old: bytes, new: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         """Pieces of the payload with both contents; bytes that do not change are zero in both."""
         run = self.run
+        if (
+            self.n_runs >= _MANY_RUNS
+            and len(self.axes) == 1
+            and isinstance(self.axes[0], range)
+            and self.axes[0].step > 0
+        ):
+            yield from self._strided_windows(self.axes[0], old, new)
+            return
         places = sorted((offset, position * run) for position, offset in enumerate(self.offsets()))
         at = 0
         while at < len(places):
@@ -113,6 +133,33 @@ class Region:
                     after[offset - start : offset - start + run] = new[source : source + run]
                 yield start, bytes(before), bytes(after)
             at = stop
+
+    def _strided_windows(self, axis: range, old: bytes, new: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+        import numpy as np
+
+        run, step = self.run, axis.step
+        count = max(1, _WINDOW // step)
+        for first in range(0, len(axis), count):
+            runs = min(count, len(axis) - first)
+            pieces = []
+            for data in (old, new):
+                window = np.zeros((runs - 1) * step + run, np.uint8)
+                np.ndarray((runs, run), np.uint8, window, 0, (step, 1))[...] = _octets(
+                    data[first * run : (first + runs) * run], (runs, run)
+                )
+                pieces.append(window.tobytes())
+            yield self.base + axis[first], pieces[0], pieces[1]
+
+    def _strided(self, payload: memoryview) -> NDArray[Any] | None:
+        """The region as an array over the payload, where it has strides and enough runs to be worth it."""
+        ranges = [axis for axis in self.axes if isinstance(axis, range)]
+        if self.n_runs < _MANY_RUNS or len(ranges) != len(self.axes):
+            return None
+        import numpy as np
+
+        shape = (*map(len, ranges), self.run)
+        first = self.base + sum(axis[0] for axis in ranges)
+        return np.ndarray(shape, np.uint8, payload, first, (*(axis.step for axis in ranges), 1))
 
     def to_json(self) -> dict[str, Any]:
         """The region as JSON; see `from_json`."""
@@ -216,6 +263,12 @@ class Layout:
         if 0 in shape:
             return Region(shape, base, (), 0)
         return Region(shape, base, tuple(axes), run)
+
+
+def _octets(data: bytes | memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
+    import numpy as np
+
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _lowest(axis: Axis) -> int:

@@ -59,6 +59,25 @@ def test_a_region_is_what_numpy_selects(case: tuple[tuple[int, ...], tuple[objec
         assert (region.start, region.end) == (int(expected.min()) * 2, int(expected.max()) * 2 + 2)
 
 
+@pytest.mark.parametrize("index", [(..., 1), (slice(None, None, -1), slice(0, 2)), (slice(9, None, 3), 2)], ids=repr)
+def test_many_runs_are_moved_as_few_are(index: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (20_000, 3, 4), np.uint8)
+    region = Layout.contiguous(data.shape[:2], 4).select(index)
+    assert region.n_runs >= 4096
+    payload = memoryview(data.tobytes())
+    new = bytes(255 - byte for byte in region.gather(payload))
+    changed = bytearray(data.tobytes())
+    region.scatter(memoryview(changed), new)
+    change = region.crc_delta(region.gather(payload), new, len(payload))
+    assert zlib.crc32(payload) ^ change == zlib.crc32(changed)
+    monkeypatch.setattr("tdview.operations.region._MANY_RUNS", 1 << 60)
+    few = bytearray(data.tobytes())
+    region.scatter(memoryview(few), new)
+    assert few == changed
+    assert region.gather(memoryview(few)) == new
+    assert region.crc_delta(region.gather(payload), new, len(payload)) == change
+
+
 @given(indexed(), st.binary(min_size=8, max_size=8))
 def test_the_checksum_follows_a_change(case: tuple[tuple[int, ...], tuple[object, ...]], seed: bytes) -> None:
     shape, index = case
