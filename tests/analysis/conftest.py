@@ -8,12 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-ARCHIVE = Path(__file__).parents[1] / "corpus" / "torchrl.tar.gz"
-
 
 @pytest.fixture(scope="session")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one folder for each saved replay buffer or data set of the corpus; read only by agreement."""
+    from made import ARCHIVE
+
     folder = tmp_path_factory.mktemp("torchrl")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+ARCHIVE = Path(__file__).parents[1] / "corpus" / "torchrl.tar.gz"
+"""Replay buffers and data sets that torchrl itself wrote."""
+
 Arrays = dict[tuple[str, ...], np.ndarray[Any, Any]]
 
 NAMES = {

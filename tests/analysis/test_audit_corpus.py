@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ARCHIVE
+from made import ARCHIVE
 
 import tdview
 

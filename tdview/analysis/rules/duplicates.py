@@ -114,7 +114,7 @@ def duplicates(buffer: Buffer) -> Iterator[Problem]:
     small = len(copies) > 0.5 * buffer.n_valid
     rows = np.concatenate([first + np.arange(count) * buffer.stride for first, count in linked])
     text = (
-        f"{counted(len(rows), 'row')} in {counted(len(linked), 'run')} were there before: data added twice weighs double"
+        f"{counted(len(rows), 'row')} in {counted(len(linked), 'run')} were there before: added twice, weighing double"
         if not small
         else f"{len(copies)} of {buffer.n_valid} rows were there before: a small world, or data that was added twice"
     )

@@ -241,7 +241,7 @@ def returns(buffer: Buffer) -> Iterator[Problem]:
         if len(shapes) == 1:
             wrong = _join(buffer.map(_wrong_sum, before, after, reward, arguments=(before, after, reward)))
             if len(wrong):
-                text = f"the running return is not the sum of the rewards in {counted(len(wrong), 'row')}: they were changed"
+                text = f"the running return is not the sum of rewards in {counted(len(wrong), 'row')}: rewards changed"
                 yield finding("episode_reward", "warning", text, after, buffer.ranges(wrong))
     if not buffer.ordered or not buffer.end_keys:
         return
@@ -325,7 +325,5 @@ def timestamps(buffer: Buffer) -> Iterator[Problem]:
             yield finding("timestamps", severity, text, key, buffer.ranges(back, width=2))  # type: ignore[arg-type]
         if len(uneven):
             many = len(uneven) > 0.05 * len(deltas) and not buffer.options.fps
-            text = (
-                f"{label} advances by something else than {step:g} behind {counted(len(uneven), 'row')}: dropped frames"
-            )
+            text = f"{label} advances by something else than {step:g} behind {counted(len(uneven), 'row')}: lost frames"
             yield finding("timestamps", "note" if many else "warning", text, key, buffer.ranges(uneven, width=2))
