@@ -26,12 +26,24 @@ function createFinding(ctx: Context, problem: Problem): HTMLElement {
   const jump = first
     ? link(`show row ${first[0]}`, () => ctx.select(problem.key, { rows: first, tab: "Table" }))
     : problem.key.length > 0 && link("show", () => ctx.select(problem.key, { tab: "Info" }));
+  // One line, and the whole text by click: a long list stays readable.
+  const message = h("button", {
+    type: "button",
+    class: "tdv-message",
+    title: problem.message,
+    "aria-expanded": "false",
+  });
+  message.textContent = problem.message;
+  message.addEventListener("click", () => {
+    message.setAttribute("aria-expanded", String(message.getAttribute("aria-expanded") === "false"));
+  });
   return h(
     "li",
     { class: "tdv-finding" },
     h("span", { class: `tdv-badge tdv-${problem.severity}` }, problem.severity),
     h("span", { class: "tdv-code" }, problem.code),
-    h("span", { class: "tdv-message", title: problem.message }, problem.message),
+    problem.key.length > 0 && h("span", { class: "tdv-where" }, problem.key.join(".")),
+    message,
     jump,
   );
 }

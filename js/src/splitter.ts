@@ -14,7 +14,7 @@ export function createSplitter(pane: HTMLElement, label: string): HTMLElement {
     tabindex: 0,
     "aria-orientation": "vertical",
     "aria-label": label,
-    "aria-valuenow": 330,
+    "aria-valuenow": 348,
     onpointerdown: (event: PointerEvent) => {
       bar.setPointerCapture(event.pointerId);
       event.preventDefault();
