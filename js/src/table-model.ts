@@ -213,12 +213,19 @@ export class TableModel {
       if (axis === rowAxis) return [start, stop];
       return axis === colAxis ? [rect[2], rect[3]] : [place, place + 1];
     });
-    const cells: [number, number][] = [];
     const [tall, wide] = [stop - start, rect[3] - rect[2]];
     const across = rowAxis !== null && colAxis !== null && rowAxis > colAxis; // values go in the order of the axes
-    for (let i = 0; i < tall * wide; i++)
-      cells.push(across ? [top + (i % tall), Math.floor(i / tall)] : [top + Math.floor(i / wide), i % wide]);
-    return { path: this.selection.path, index: box, cells };
+    return {
+      path: this.selection.path,
+      index: box,
+      get cells() {
+        return Array.from({ length: tall * wide }, (_, i) =>
+          across
+            ? ([top + (i % tall), Math.floor(i / tall)] as const)
+            : ([top + Math.floor(i / wide), i % wide] as const),
+        );
+      },
+    };
   }
 
   private levelBoxes(rect: Rect, start: number, stop: number, top: number): EditBox[] {
@@ -240,11 +247,17 @@ export class TableModel {
       for (const [low, high] of rows) {
         const outside =
           batch.length === 1 ? [[low, high] as const] : unravel(low, batch).map((i) => [i, i + 1] as const);
-        const cells = Array.from(
-          { length: (high - low) * many },
-          (_, i) => [top + low - start + Math.floor(i / many), col - rect[2] + (i % many)] as const,
-        );
-        found.push({ path: [...this.selection.path, ...column.key], index: [...outside, ...inside], cells });
+        const left = col - rect[2];
+        found.push({
+          path: [...this.selection.path, ...column.key],
+          index: [...outside, ...inside],
+          get cells() {
+            return Array.from(
+              { length: (high - low) * many },
+              (_, i) => [top + low - start + Math.floor(i / many), left + (i % many)] as const,
+            );
+          },
+        });
       }
       col += many;
     }

@@ -234,7 +234,7 @@ export function createTable(ctx: Context): View {
       rowClass: (row) => rowClass(table, row),
       cell: (row, col) => drawn(table, row, col),
       editText: (row, col) => editText(table, row, col),
-      commit: (rect, text) => send(table, rect, () => text),
+      commit: (rect, text) => send(table, rect, text),
       copy: (rect) => void copy(table, rect),
       paste: (row, col, text) => void paste(table, row, col, text),
     };
@@ -290,14 +290,13 @@ export function createTable(ctx: Context): View {
   }
 
   /** Sends the edits of a rectangle, one request unless it spans several leaves or the seam of a ring. */
-  async function send(table: TableModel, rect: Rect, text: (row: number, col: number) => string): Promise<void> {
-    for (const { path, index, cells } of table.boxes(rect)) {
-      const texts = cells.map(([row, col]) => text(row, col));
-      const values = texts.every((one) => one === texts[0]) ? (texts[0] ?? "") : texts;
-      await ctx.rpc.request("edit", { path, index, values }, { signal: ctx.signal });
+  async function send(table: TableModel, rect: Rect, text: string | ((row: number, col: number) => string)) {
+    for (const box of table.boxes(rect)) {
+      const { path, index } = box;
+      // A fill sends one text: the cells of a box are not even counted, there may be a hundred million.
+      const values = typeof text === "string" ? text : box.cells.map(([row, col]) => text(row, col));
+      await ctx.rpc.request("edit", { path, index, values }, { signal: ctx.signal }); // the kernel says what changed
     }
-    cache.expire();
-    grid.draw();
   }
 
   async function paste(table: TableModel, row: number, col: number, text: string): Promise<void> {
