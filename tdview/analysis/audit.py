@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from tdview.analysis import columns as col
 from tdview.analysis.buffers import buffer_of, buffers_below, loose_findings
 from tdview.analysis.columns import Key
 from tdview.analysis.replay import DEFAULT_SAMPLE, Buffer, Engine, Options, Progress, SerialEngine
@@ -17,6 +18,7 @@ from tdview.analysis.report import Report, ranges_text
 from tdview.analysis.rules import DEFAULT, Registry, Rule, finding
 from tdview.errors import ArgumentError, DecodeError, Problem, shown
 from tdview.format import torchrl
+from tdview.tree.text import nbytes_text
 
 if TYPE_CHECKING:
     from tdview.tree.node import Node
@@ -246,6 +248,10 @@ def _facts(buffer: Buffer) -> tuple[tuple[str, str], ...]:
         plain = not fill.certain and fill.full and fill.seam is None
         text = str(fill.rows) if plain else f"{fill.rows} of {fill.capacity}"
         facts.append(("rows", text + ("" if fill.certain or plain else " (guessed)")))
+        if not fill.full and buffer.leaf_keys and not buffer.profile:
+            row = sum(col.nbytes(buffer.columns[k]) for k in buffer.leaf_keys if k in buffer.columns) * buffer.inner
+            text = f"{nbytes_text((fill.capacity - fill.rows) * row)} of {nbytes_text(fill.capacity * row)}"
+            facts.append(("never written", text))
         if fill.seam is not None:
             facts.append(("oldest first", "rows " + ranges_text(fill.chronological)))
     elif buffer.shape:

@@ -46,7 +46,7 @@ _HEAVY_ROW = 1024
 _HEAVY_LEAF = 256 << 20
 _RELEASE_EVERY = 16  # blocks
 _SAMPLE_RUN = 16  # consecutive rows in one piece of a sample, so that pairs of neighbours are seen
-_MAX_RANGES = 1000
+_MAX_RANGES = 1000  # as `rules.registry.MAX_RANGES`
 
 IDS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), ("episode",))
 MASKS: tuple[Key, ...] = (("collector", "mask"), ("mask",))

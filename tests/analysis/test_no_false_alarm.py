@@ -150,3 +150,101 @@ def test_priorities_of_stored_slices(tmp_path: Path) -> None:
     tree.tofile(arrays / "sampler" / "sumtree.memmap")
     np.where(np.arange(10) < 8, 1.0, 3.4e38).tofile(arrays / "sampler" / "mintree.memmap")
     assert errors(tdview.audit(arrays)) == []
+
+
+# -- data sets as torchrl stores them ---------------------------------------------------------------------------------
+
+
+def renamed(arrays: made.Arrays, *names: str) -> made.Arrays:
+    """Arrays of a stream without counters and ids, the ids under the key ``episode``."""
+    found = made.without(arrays, "step_count", "episode_reward", "traj_ids", *names)
+    found[("episode",)] = arrays[("collector", "traj_ids")].astype(np.int32)
+    return found
+
+
+def robo_set(arrays: made.Arrays) -> made.Arrays:
+    found = renamed(arrays)
+    done = arrays["next", "done"]
+    for level in ((), ("next",)):
+        for name in ("done", "terminated", "truncated"):
+            found[(*level, name)] = done.copy()
+    found[("seed",)] = np.full(len(done), 7, np.int64)
+    return found
+
+
+def gen_dgrl(arrays: made.Arrays) -> made.Arrays:
+    found = made.without(renamed(arrays), "episode")
+    found["next", "terminated"] = arrays["next", "done"].copy()
+    found["next", "truncated"] = np.zeros_like(arrays["next", "done"])
+    return found
+
+
+def open_x(arrays: made.Arrays) -> made.Arrays:
+    found = renamed(arrays)
+    end = arrays["next", "done"][:, 0]
+    found["next", "observation"][end] = 0
+    found[("is_init",)] = np.concatenate([[True], end[:-1]])
+    found[("discount",)] = np.ones(len(end), np.float32)
+    return found
+
+
+def lerobot(arrays: made.Arrays) -> made.Arrays:
+    count = arrays[("step_count",)][:, 0]
+    return {
+        ("observation", "state"): arrays[("observation",)],
+        ("action",): np.random.default_rng(0).standard_normal((len(count), 2)).astype(np.float32),
+        ("episode",): arrays[("collector", "traj_ids")],
+        ("frame",): count,
+        ("timestamp",): (count / 30).astype(np.float32),
+        ("index",): np.arange(len(count), dtype=np.int64) + 1000,
+        ("task_index",): np.zeros(len(count), np.int64),
+        ("next", "done"): arrays["next", "done"],
+    }
+
+
+def minari(arrays: made.Arrays) -> made.Arrays:
+    found = made.without(renamed(arrays), "action")
+    found = {key: value for key, value in found.items() if key not in (("done",), ("terminated",), ("truncated",))}
+    found[("action",)] = arrays[("action",)].argmax(axis=1)
+    found["next", "reward"] = arrays["next", "reward"].astype(np.float64)
+    return found
+
+
+def d4rl(arrays: made.Arrays) -> made.Arrays:
+    found = made.without(renamed(arrays), "episode")
+    for name in ("done", "terminated", "truncated", "reward"):
+        value = arrays["next", name]
+        found[(name,)] = np.concatenate([np.zeros_like(value[:1]), value[:-1]])
+    found["next", "observation"][arrays["next", "done"][:, 0]] = 0
+    position = np.random.default_rng(1).standard_normal((len(value) + 1, 2))
+    found["info", "qpos"], found["next", "info", "qpos"] = position[:-1], position[1:].copy()
+    return found
+
+
+@pytest.mark.parametrize("layout", [robo_set, gen_dgrl, open_x, lerobot, minari, d4rl])
+@pytest.mark.parametrize("seed", range(2))
+def test_data_sets_of_other_layouts(tmp_path: Path, layout: object, seed: int) -> None:
+    assert callable(layout)
+    folder = made.save(tmp_path / "set", layout(made.stream(200, seed=seed)), (200,))
+    assert errors(tdview.audit(folder)) == []
+    assert len(tdview.episodes(folder)) == len(
+        tdview.episodes(made.save(tmp_path / "x", made.stream(200, seed=seed), (200,)))
+    )
+
+
+def test_an_atari_run_has_one_filler_observation(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        ("data", "observation"): rng.integers(0, 255, (61, 10, 10), dtype=np.uint8),
+        ("data", "action"): rng.integers(0, 4, 60).astype(np.int32),
+        ("data", "next", "reward"): rng.standard_normal(60).astype(np.float32),
+        ("data", "next", "terminated"): (np.arange(60) % 20 == 19).astype(np.uint8),
+        ("add_count",): np.array(60, np.int64),
+        ("invalid_range",): np.arange(5),
+    }
+    arrays[("data", "next", "reward")][7] = np.nan
+    report = tdview.audit(made.save(tmp_path / "0", arrays, ()))
+    assert [(p.code, p.key, p.rows) for p in report.problems if p.severity == "error"] == [
+        ("non_finite", ("data", "next", "reward"), ((7, 8),))
+    ]
+    assert tdview.episodes(tmp_path / "0")["length"].tolist() == [20, 20, 20]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Mode", "Registry", "Rule", "counted", "finding"]
 
+MAX_RANGES = 1000
+"""Stretches of rows that one finding lists."""
+
 Check = Callable[["Buffer"], Iterable[Problem]]
 Mode = Literal["ordered", "sequential", "one_step"]
 
@@ -130,4 +133,7 @@ def finding(
     code: str, severity: Severity, message: str, key: Key = (), rows: Iterable[tuple[int, int]] = ()
 ) -> Problem:
     """A `Problem` of a rule, arguments in the order in which a rule thinks of them."""
-    return Problem(code, message, severity, tuple(key), tuple(rows))
+    spans = tuple(rows)
+    if len(spans) >= MAX_RANGES:
+        message += f"; only the first {MAX_RANGES} stretches of rows are listed"
+    return Problem(code, message, severity, tuple(key), spans)
