@@ -187,9 +187,8 @@ class Builder:
             return self._nested_leaf(node, key, entry, dtype, name)
         if type(store) is DirectoryStore:
             filename = f"{store._root}/{place}"
-            if nbytes:
-                self._check_file(node, key, entry, filename, nbytes)
-            return Pending(filename, dtype, entry.shape, self.mode)
+            identity = self._check_file(node, key, entry, filename, nbytes) if nbytes else None
+            return Pending(filename, dtype, entry.shape, self.mode, identity)
         leaf = PendingEntry(self._archive(node), place, dtype, entry.shape)
         self._check_entry(node, key, entry, leaf, nbytes)
         return leaf
@@ -231,19 +230,25 @@ class Builder:
         place, sizes = node.file(payload_file(name)), node.file(shape_file(name))
         store = node.store
         if type(store) is DirectoryStore:
-            return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode)
+            status = os.stat(store.path(sizes)) if entry.shape[0] else None
+            identity = None if status is None else (status.st_dev, status.st_ino)
+            return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode, identity)
         return PendingNestedEntry(self._archive(node), place, sizes, dtype, entry.shape)
 
-    def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> None:
+    def _check_file(
+        self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int
+    ) -> tuple[int, int]:
+        """Device and number of a leaf's file, which is long enough."""
         try:
-            found = os.stat(filename).st_size
+            status = os.stat(filename)
         except (OSError, ValueError):
             what = f"{filename}: the file is missing; {entry.dtype} {list(entry.shape)} needs {nbytes} bytes"
             raise MissingFileError(what, [Problem("missing_file", what, key=(*node.path, key))]) from None
-        if found < nbytes:
-            _fail_size(node, key, entry, found, nbytes)
+        if status.st_size < nbytes:
+            _fail_size(node, key, entry, status.st_size, nbytes)
         if self.mode == "r+" and not os.access(filename, os.W_OK):
             raise ReadOnlyError(f"{filename}: the file may not be written; load it with mode=None or 'r'")
+        return status.st_dev, status.st_ino
 
     def _check_entry(self, node: Node, key: str, entry: LeafEntry, leaf: PendingEntry, nbytes: int) -> None:
         store, place = leaf.archive.store, leaf.filename

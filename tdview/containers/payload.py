@@ -90,8 +90,10 @@ def _dense_blocks(leaf: Tensor) -> Iterator[memoryview]:
         yield _octets(tensor.contiguous())
         return
     rows = max(1, _BLOCK * len(tensor) // (tensor.numel() * tensor.dtype.itemsize))
+    block = tensor.new_empty((min(rows, len(tensor)), *tensor.shape[1:]))  # one for all: fresh memory costs as much
     for start in range(0, len(tensor), rows):
-        yield _octets(tensor[start : start + rows].contiguous())
+        part = tensor[start : start + rows]
+        yield _octets(block[: len(part)].copy_(part))
 
 
 def _octets(tensor: Tensor) -> memoryview:

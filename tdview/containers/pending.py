@@ -25,19 +25,50 @@ class Pending:
     Loading ten thousand leaves this way opens none of their files.
     """
 
-    __slots__ = ("dtype", "filename", "mode", "shape")
+    __slots__ = ("dtype", "filename", "identity", "mode", "shape")
 
     is_nested = False
 
-    def __init__(self, filename: str, dtype: torch.dtype, shape: tuple[int, ...], mode: MapMode) -> None:
+    def __init__(
+        self,
+        filename: str,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+        mode: MapMode,
+        identity: tuple[int, int] | None = None,
+    ) -> None:
         self.filename = filename
         self.dtype = dtype
         self.shape = shape
         self.mode: MapMode = mode
+        self.identity = identity
+        """Device and number of the file that was there when the save was loaded; None where it does not matter."""
 
     def open(self) -> Tensor:
-        """The leaf itself: a `MemoryMappedTensor`, mapped now."""
+        """The leaf itself: a `MemoryMappedTensor`, mapped now.
+
+        Raises:
+            DecodeError: the file was replaced, shortened or removed meanwhile.
+        """
+        if self.identity is not None:
+            self._check_identity()
         return opened(self.filename, self.dtype, self.shape, self.mode)
+
+    def _check_identity(self) -> None:
+        filename = self._witness()
+        try:
+            status = os.stat(filename)
+        except OSError:
+            return  # `opened` says what is missing
+        if (status.st_dev, status.st_ino) != self.identity:
+            raise DecodeError(f"{filename}: the save was replaced after it was loaded; load it again")
+
+    def _witness(self) -> str:
+        """The file whose identity is known."""
+        return self.filename
+
+    def __reduce__(self) -> Any:
+        return _itself, (self.open(),)
 
     @property
     def whole_file(self) -> str | None:
@@ -57,13 +88,24 @@ class PendingNested(Pending):
     is_nested = True
 
     def __init__(
-        self, filename: str, shape_filename: str, dtype: torch.dtype, shape: tuple[int, ...], mode: MapMode
+        self,
+        filename: str,
+        shape_filename: str,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+        mode: MapMode,
+        identity: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(filename, dtype, shape, mode)
+        super().__init__(filename, dtype, shape, mode, identity)
         self.shape_filename = shape_filename
+
+    def _witness(self) -> str:
+        return self.shape_filename
 
     def open(self) -> Tensor:
         """The nested tensor: a view of the mapped file."""
+        if self.identity is not None:
+            self._check_identity()
         sizes = opened(self.shape_filename, torch.int64, self.shape, "r").as_subclass(Tensor)
         flat = opened(self.filename, self.dtype, (int(sizes.prod(1).sum()),), self.mode)
         return nested_of(flat.as_subclass(Tensor), sizes)
@@ -150,6 +192,11 @@ class PendingNestedEntry(PendingEntry):
         """The nested tensor, over the mapped archive."""
         sizes = PendingEntry(self.archive, self.shape_name, torch.int64, self.shape).open()
         return nested_of(self._flat(int(sizes.prod(1).sum())), sizes)
+
+
+def _itself(leaf: Tensor) -> Tensor:
+    """What a pickled or copied pending leaf becomes: the leaf."""
+    return leaf
 
 
 def nested_of(flat: Tensor, sizes: Tensor) -> Tensor:

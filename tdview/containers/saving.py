@@ -104,6 +104,7 @@ def memmap(
     options = Options(
         robust_key=robust_key is not False,
         target=None if atomic else path,
+        replaced=(f"{path}/", f"{os.path.realpath(path)}/"),
         copy_existing=copy_existing,
     )
     with no_collection():

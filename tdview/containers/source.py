@@ -53,6 +53,8 @@ class Options:
     """Whether lazy views become dense tensordicts, as in an archive."""
     target: Path | None = None
     """The directory that will be written: leaves that lie there already stay."""
+    replaced: tuple[str, ...] = ()
+    """Spellings of the directory that is replaced: leaves that lie in it are mapped before they go."""
     copy_existing: bool = True
     """Whether a leaf that lies in another file may be copied."""
     zeros: bool = False
@@ -146,8 +148,8 @@ class _Builder:
                 levels.append(level)
                 entries[key] = {"type": self._entry_type(value)}
             else:
-                if value.is_nested:
-                    value = value.open() if isinstance(value, Pending) else value
+                if isinstance(value, Pending) and (value.is_nested or self._goes(value)):
+                    value = td._get(key)
                 entries[key] = self._leaf(value, key, file_name, place, files)
             if key in RESERVED_KEYS - SHADOWABLE_KEYS:
                 warnings.warn(
@@ -161,6 +163,10 @@ class _Builder:
             entries, td.batch_size, names=_saved_names(td), type_entry=type_entry, class_entry=class_entry
         )
         return SourceLevel(name=name, meta=dump_json(meta), files=tuple(files), levels=tuple(levels))
+
+    def _goes(self, leaf: Pending) -> bool:
+        """Whether the file of a leaf is replaced by this save, so that it could not be mapped later."""
+        return bool(self.options.replaced) and leaf.filename.startswith(self.options.replaced)
 
     def _entry_type(self, value: Collection) -> str:
         if isinstance(value, _View):

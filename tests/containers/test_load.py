@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -435,6 +436,31 @@ def test_key_never_leaves_the_save(tmp_path):
     for robust in (True, False):
         with pytest.raises(DecodeError):
             load_memmap(tmp_path / "s", robust_key=robust)
+
+
+def test_leaf_of_a_save_that_was_replaced_is_not_mixed_with_the_new_one(saved):
+    td = load_memmap(saved / "s")
+    make().apply(lambda leaf: leaf + 1).save(saved / "s")
+    with pytest.raises(DecodeError, match="replaced"):
+        td["obs"]
+    assert load_memmap(saved / "s")["obs"].sum() == 78
+
+
+@pytest.mark.parametrize("options", [{"atomic": True, "copy_existing": True}, {}], ids=str)
+@pytest.mark.parametrize("mode", [None, "r"])
+def test_loaded_tensordict_can_be_saved_over_itself_and_used_on(saved, options, mode):
+    td = load_memmap(saved / "s", mode=mode)
+    td["new"] = torch.ones(3)
+    td.save(saved / "s", **options)
+    assert td["obs"].sum() == 66
+    assert td["next", "reward"].sum() == 3
+    assert list(load_memmap(saved / "s").keys()) == ["obs", "next", "label", "new"]
+
+
+def test_loaded_tensordicts_can_be_pickled_before_they_are_read(saved):
+    for form in ("s", "s.tdz"):
+        assert list(differences(make(), pickle.loads(pickle.dumps(load_memmap(saved / form))))) == []
+        assert list(differences(make(), copy.deepcopy(load_memmap(saved / form)))) == []
 
 
 def test_mapping_survives_that_the_save_is_replaced_or_removed(saved):
