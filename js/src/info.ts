@@ -19,7 +19,7 @@ export type NodeInfo = {
 };
 
 export function createInfo(ctx: Context): View {
-  const element = h("div", { class: "tdv-info" });
+  const element = h("div", { class: "tdv-info", tabindex: 0, role: "region", "aria-label": "Facts" });
   let asked: AbortController | null = null;
   let shown = "";
 

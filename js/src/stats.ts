@@ -37,7 +37,13 @@ export function createStats(ctx: Context): View {
   const task = createTask(ctx);
   const content = h("div", { class: "tdv-stats-content" });
   const start = button("Compute", () => void run());
-  const element = h("div", { class: "tdv-stats" }, start, task.element, content);
+  const element = h(
+    "div",
+    { class: "tdv-stats", tabindex: 0, role: "region", "aria-label": "Statistics" },
+    start,
+    task.element,
+    content,
+  );
 
   async function run(): Promise<void> {
     const asked = selection;
@@ -217,5 +223,6 @@ function text(value: Value): string {
 
 /** To six digits, for a table. */
 function short(value: Value): string {
+  if (String(value).length > 14) return String(Number(Number(value).toPrecision(6)));
   return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : text(value);
 }

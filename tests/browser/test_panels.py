@@ -1,4 +1,4 @@
-"""Audit, episodes, append and unpack in a real JupyterLab."""
+"""Audit, episodes and copied code in a real JupyterLab."""
 
 from __future__ import annotations
 
@@ -55,52 +55,6 @@ def test_an_episode_leads_to_its_rows(lab: Lab, page: Page) -> None:
     box.click()
     expect(widget.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
     expect(widget.get_by_role("grid").get_by_role("rowheader", name=first, exact=True).first).to_be_visible()
-
-
-def test_rows_of_another_save_are_appended_to_a_directory(lab: Lab, page: Page) -> None:
-    rows_of(lab.folder / "run", 6, 1)
-    rows_of(lab.folder / "more", 2, 9)
-    notebook, widget = opened(lab, page, "tdview.open('run', mode='r+')", "b.root['obs'].shape")
-    widget.get_by_role("button", name="Append").click()
-    dialog = widget.get_by_role("dialog", name="Append rows")
-    dialog.get_by_label("Path or name").fill("more")
-    dialog.get_by_label("Path or name").press("Tab")
-    expect(dialog.get_by_role("status")).to_contain_text("2 rows behind 6")
-    dialog.get_by_role("button", name="Append").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Appended 2 rows", timeout=60_000)
-    dialog.get_by_role("button", name="Close").click()
-    expect(widget.get_by_role("treeitem", name="obs")).to_contain_text("[8, 2]")
-    notebook.run(1)
-    assert notebook.text(1) == "(8, 2)"
-
-
-def test_a_variable_is_appended_to_an_archive_as_a_new_one(lab: Lab, page: Page) -> None:
-    rows_of(lab.folder / "run", 6, 1)
-    more = "more = tdview.load_memmap('run')[:3]; _ = b.pack('run.tdz', existsok=True)"
-    notebook, _ = opened(lab, page, "tdview.open('run')", more, "a = tdview.open('run.tdz', mode='r+')\na")
-    widget = notebook.cell(2)
-    widget.get_by_role("button", name="Append").click()
-    dialog = widget.get_by_role("dialog", name="Append rows")
-    dialog.get_by_label("Rows from").select_option("variable")
-    dialog.get_by_label("Path or name").fill("more")
-    dialog.get_by_label("New archive").fill("longer.tdz")
-    dialog.get_by_role("button", name="Append").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Appended 3 rows: longer.tdz", timeout=60_000)
-    assert (lab.folder / "longer.tdz").is_file()
-
-
-def test_an_archive_is_unpacked(lab: Lab, page: Page) -> None:
-    rows_of(lab.folder / "run", 6, 1)
-    notebook, _ = opened(
-        lab, page, "tdview.open('run')", "_ = b.pack('run.tdz', existsok=True)", "a = tdview.open('run.tdz')\na"
-    )
-    widget = notebook.cell(2)
-    widget.get_by_role("button", name="Unpack").click()
-    dialog = widget.get_by_role("dialog", name="Unpack into a directory")
-    expect(dialog.get_by_label("Path")).to_have_value("run-unpacked")
-    dialog.get_by_role("button", name="Unpack").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Unpacked into run-unpacked")
-    assert (lab.folder / "run-unpacked" / "meta.json").is_file()
 
 
 def test_code_and_key_are_copied(lab: Lab, page: Page) -> None:

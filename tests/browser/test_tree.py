@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -219,13 +218,17 @@ def test_the_page_is_followed_and_nothing_is_hard_to_reach(lab: Lab, page: Page,
     for tab in ("Table", "Plot", "Frames", "Stats", "Episodes", "Audit", "Info"):
         widget.get_by_role("tab", name=tab).click()
         page.wait_for_timeout(400)
-        found = page.evaluate("async () => (await axe.run(document.querySelector('.tdview'))).violations")
-        serious = [
-            (tab, rule["id"], [node["html"][:160] for node in rule["nodes"]])
-            for rule in found
-            if rule["impact"] in ("serious", "critical")
-        ]
-        assert not serious, json.dumps(serious, indent=1)
+        assert not serious(page), tab
+    widget.get_by_role("button", name="Pack").click()
+    expect(widget.get_by_role("dialog")).to_be_visible()
+    assert not serious(page)
+
+
+def serious(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe-core calls a serious or critical fault of the widget."""
+    found = page.evaluate("async () => (await axe.run(document.querySelector('.tdview'))).violations")
+    grave = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    return [(rule["id"], [node["html"][:160] for node in rule["nodes"]]) for rule in grave]
 
 
 def test_a_dead_kernel_is_said(lab: Lab, page: Page) -> None:
