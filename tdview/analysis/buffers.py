@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
 
-__all__ = ["buffer_of", "buffers_below", "loose_findings"]
+__all__ = ["buffer_of", "buffers_below", "is_sound", "loose_findings"]
 
 FLAT_KEYS = frozenset({"shift", "is_full", "_storage_shape"})
 ATARI_KEYS = frozenset({"data", "add_count", "invalid_range"})
@@ -53,7 +53,7 @@ def buffer_of(node: Node, options: Options | None = None) -> Buffer:
     if side.length is not None and side.length.is_pytree and fill is not None:
         shape = (fill.capacity,)
     columns: dict[Key, Column] = {}
-    for key, leaf in _sound_leaves(node):
+    for key, leaf in _sound_leaves(node, options):
         if shape and tuple(leaf.shape)[: len(shape)] == shape:
             columns[key] = LeafColumn(key, leaf, len(shape))
     profile = "pytree" if side.length is not None and side.length.is_pytree else ""
@@ -78,9 +78,21 @@ def _fill(node: Node) -> Fill | None:
         return None
 
 
-def _sound_leaves(node: Node) -> Iterator[tuple[Key, Leaf]]:
+def is_sound(leaf: Leaf, options: Options | None) -> bool:
+    """Whether a leaf can be a column: no error is known of it and, where care is asked for, it can be read."""
+    if any(p.severity == "error" for p in leaf.problems) or dtype_of(leaf.dtype) is None:
+        return False
+    if options is not None and options.careful:
+        try:
+            leaf.numpy()
+        except TdviewError:
+            return False
+    return True
+
+
+def _sound_leaves(node: Node, options: Options | None) -> Iterator[tuple[Key, Leaf]]:
     for leaf in node.leaves():
-        if leaf.is_nested or any(p.severity == "error" for p in leaf.problems) or dtype_of(leaf.dtype) is None:
+        if leaf.is_nested or not is_sound(leaf, options):
             continue
         row = dtype_of(leaf.dtype)
         if row is not None and row.kind not in ("packed", "quantized"):
@@ -122,7 +134,7 @@ def _folded(node: Node, options: Options | None) -> Buffer:
     bases: dict[Key, Column] = {}
     nested = False
     for leaf in node.leaves():
-        if any(p.severity == "error" for p in leaf.problems):
+        if not is_sound(leaf, options):
             continue
         key = tuple(leaf.path[len(node.path) :])
         if leaf.is_nested:
@@ -191,7 +203,9 @@ def _atari(node: Node, options: Options | None) -> Buffer:
     import numpy as np
 
     data = node["data"]
-    leaves = {tuple(leaf.path[len(data.path) :]): leaf for leaf in data.leaves() if not leaf.problems and leaf.shape}
+    leaves = {
+        tuple(leaf.path[len(data.path) :]): leaf for leaf in data.leaves() if is_sound(leaf, options) and leaf.shape
+    }
     steps = min((leaf.shape[0] for leaf in leaves.values()), default=0)
     columns: dict[Key, Column] = {}
     for key, leaf in leaves.items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tdview.analysis.replay import Buffer, Chunk, Engine, Options
+from tdview.analysis.replay import Buffer, Engine, Options, run_chunk
 from tdview.errors import ArgumentError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class DaskEngine(Engine):
         buffer.tick()
 
         def in_thread(batch: Sequence[tuple[int, int]]) -> list[T]:
-            return [function(Chunk(buffer, start, stop), *arguments) for start, stop in batch]
+            return [run_chunk(function, buffer, start, stop, arguments) for start, stop in batch]
 
         tasks = [dask.delayed(in_thread, pure=False)(batch) for batch in batches]
         for part in dask.compute(*tasks, scheduler="threads"):
@@ -96,14 +96,21 @@ def _frozen(options: Options) -> tuple[Any, ...]:
         options.fps,
         options.horizon,
         options.sample,
+        options.careful,
     )
 
 
 def _thawed(values: tuple[Any, ...]) -> Options:
-    keys, time_dim, bounds, fps, horizon, sample = values
+    keys, time_dim, bounds, fps, horizon, sample, careful = values
     return Options(
-        keys=dict(keys), time_dim=time_dim, bounds=dict(bounds), fps=fps, horizon=horizon, sample=sample
-    )  # fmt: skip
+        keys=dict(keys),
+        time_dim=time_dim,
+        bounds=dict(bounds),
+        fps=fps,
+        horizon=horizon,
+        sample=sample,
+        careful=careful,
+    )
 
 
 @lru_cache(maxsize=4)
@@ -130,4 +137,4 @@ def _run(
     import os
 
     buffer = _opened(*place, os.stat(place[0]).st_mtime)
-    return [function(Chunk(buffer, start, stop), *arguments) for start, stop in spans]
+    return [run_chunk(function, buffer, start, stop, arguments) for start, stop in spans]

@@ -6,13 +6,14 @@ It does not know whether that is plausible.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
 from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.replay import Buffer, Chunk, Options, Progress, episodes_of
+from tdview.errors import DecodeError
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +67,7 @@ def episodes(
     """
     import pandas as pd
 
-    from tdview.analysis.buffers import buffer_of, buffers_below
+    from tdview.analysis.buffers import buffers_below
     from tdview.tree.node import Node
     from tdview.tree.scan import open_root
 
@@ -78,14 +79,30 @@ def episodes(
     members = list(buffers_below(root))
     frames = []
     for number, node in enumerate(members):
-        buffer = buffer_of(node, options)
-        if progress is not None:
-            buffer.tick = lambda n=number: progress(n, len(members))  # type: ignore[misc]  # sound: bound at once
-        frames.append(episode_frame(buffer, member=".".join(node.path)))
+
+        def tick(number: int = number) -> None:
+            if progress is not None:
+                progress(number, len(members))
+
+        frames.append(_frame_of(node, options, tick))
     if progress is not None:
         progress(len(members), len(members))
     filled = [frame for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _frame_of(node: Node, options: Options, tick: Callable[[], None]) -> pandas.DataFrame:
+    """The episodes of a node; where a leaf turns out to be unreadable, once more without such leaves."""
+    from tdview.analysis.buffers import buffer_of
+
+    try:
+        buffer = buffer_of(node, options)
+        buffer.tick = tick
+        return episode_frame(buffer, member=".".join(node.path))
+    except DecodeError:
+        buffer = buffer_of(node, replace(options, careful=True))
+        buffer.tick = tick
+        return episode_frame(buffer, member=".".join(node.path))
 
 
 def episode_frame(buffer: Buffer, member: str = "") -> pandas.DataFrame:

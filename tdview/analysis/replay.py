@@ -70,6 +70,8 @@ class Options:
     """Greatest number of steps of an episode."""
     sample: int | None = DEFAULT_SAMPLE
     """Rows that are read of a leaf which is large because of its rows (images); None: all."""
+    careful: bool = False
+    """Try every leaf before it becomes a column, and leave those out that cannot be read."""
 
 
 PARTS = frozenset({"done", "terminated", "truncated", "reward", "traj", "step", "action", "mask", "timestamp", "index"})
@@ -522,6 +524,14 @@ class Engine:
         """Releases what other processes hold for this engine."""
 
 
+def run_chunk(function: Callable[..., T], buffer: Buffer, start: int, stop: int, arguments: tuple[Any, ...]) -> T:
+    """One call of a chunk function. Overflows and NaN are data here: numpy is told not to warn of them."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return function(Chunk(buffer, start, stop), *arguments)
+
+
 class SerialEngine(Engine):
     """One block after the other in the calling thread."""
 
@@ -531,7 +541,7 @@ class SerialEngine(Engine):
         results = []
         for number, (start, stop) in enumerate(spans):
             buffer.tick()
-            results.append(function(Chunk(buffer, start, stop), *arguments))
+            results.append(run_chunk(function, buffer, start, stop, arguments))
             if number % _RELEASE_EVERY == _RELEASE_EVERY - 1:
                 buffer.release()
         return results

@@ -253,3 +253,28 @@ def test_two_dask_workers_give_the_serial_result(faulty: Path) -> None:
 def test_a_copy_elsewhere_has_the_same_findings(faulty: Path, tmp_path: Path) -> None:
     shutil.copytree(faulty, tmp_path / "copy")
     assert tdview.audit(tmp_path / "copy").problems == tdview.audit(faulty).problems
+
+
+def test_a_leaf_that_cannot_be_inflated_is_left_out(tmp_path: Path) -> None:
+    folder = made.save(tmp_path / "run", made.in_ring(made.stream(400), 300), (300,))
+    tdview.pack_memmap(folder, tmp_path / "run.tdz", compression="deflate")
+    start = zip_offset(tmp_path / "run.tdz", "collector/traj_ids.memmap")
+    with (tmp_path / "run.tdz").open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * 64)
+    report = tdview.audit(tmp_path / "run.tdz")
+    assert not report.ok
+    assert "finite" in report.checks
+    assert len(tdview.episodes(tmp_path / "run.tdz")) > 3
+
+
+def zip_offset(path: Path, name: str) -> int:
+    """Where the compressed bytes of a zip entry start."""
+    import struct
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        head = archive.getinfo(name).header_offset
+    data = path.read_bytes()
+    names, extra = struct.unpack("<HH", data[head + 26 : head + 30])
+    return int(head + 30 + names + extra)
