@@ -235,9 +235,7 @@ class Builder:
             return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode, identity)
         return PendingNestedEntry(self._archive(node), place, sizes, dtype, entry.shape)
 
-    def _check_file(
-        self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int
-    ) -> tuple[int, int]:
+    def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> tuple[int, int]:
         """Device and number of a leaf's file, which is long enough."""
         try:
             status = os.stat(filename)

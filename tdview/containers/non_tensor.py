@@ -315,4 +315,3 @@ class NonTensorStack(NonTensorBase):
 def _nested(values: np.ndarray[Any, Any]) -> list[Any]:
     # ndarray.tolist() would also open lists that are values themselves.
     return [item if values.ndim == 1 else _nested(item) for item in values]
-

@@ -223,4 +223,3 @@ def _nested(flat: Tensor, sizes: Tensor, strides: Tensor, offsets: Tensor) -> Te
         warnings.simplefilter("ignore")  # torch calls the strided layout a prototype, once a process
         result: Tensor = made(flat, sizes.clone(), strides.clone(), offsets)
     return result
-

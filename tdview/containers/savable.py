@@ -275,9 +275,7 @@ class Savable:
         """Adds a leaf with the elements of a tensor; see `tdview.containers.growing`."""
         from tdview.containers.growing import make_memmap_from_tensor
 
-        return make_memmap_from_tensor(
-            self, key, tensor, copy_data=copy_data, existsok=existsok, robust_key=robust_key
-        )
+        return make_memmap_from_tensor(self, key, tensor, copy_data=copy_data, existsok=existsok, robust_key=robust_key)
 
     def make_memmap_from_storage(
         self, key: Any, storage: Any, shape: Any, *, dtype: Any = None, robust_key: bool | None = True

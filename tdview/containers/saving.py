@@ -321,5 +321,3 @@ def _stays(leaf: Any, pending: Pending) -> bool:
 def rewrite_value(value: NonTensorBase, place: Path) -> None:
     """Writes a non-tensor value of a memory-mapped tensordict anew; the old files are replaced at once."""
     write_directory(value_level(value), place)
-
-

@@ -397,5 +397,3 @@ def class_of(saved_type: str, caller: type | None = None) -> type[TensorClass] |
     module, _, short = name.rpartition(".")
     there = getattr(sys.modules.get(module), short, None)
     return there if isinstance(there, type) and issubclass(there, TensorClass) else None
-
-

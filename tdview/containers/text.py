@@ -18,9 +18,9 @@ _LIMIT = 200
 def container_text(value: Any, indent: str = "") -> str:
     """A tree of keys, dtypes and trailing shapes::
 
-        TensorDict(batch_size=[3], fields={
-            next: {reward: float32[1]},
-            obs: float32[4]})
+    TensorDict(batch_size=[3], fields={
+        next: {reward: float32[1]},
+        obs: float32[4]})
     """
     parts = [f"batch_size={list(value.batch_size)}"]
     if value.device is not None:

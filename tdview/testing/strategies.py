@@ -191,9 +191,7 @@ def _entry(
         return draw(nested_leaves(size[0]))
     if kind == "td":
         inner = torch.Size([*size, *draw(st.lists(st.sampled_from((1, 2)), max_size=1))])
-        return draw(
-            tensordicts(inner, depth=depth - 1, loadable=loadable, pickles=pickles, kinds=kinds, named=False)
-        )
+        return draw(tensordicts(inner, depth=depth - 1, loadable=loadable, pickles=pickles, kinds=kinds, named=False))
     if kind == "stack":
         return draw(stacks(size, depth=depth - 1, loadable=loadable, pickles=pickles, kinds=kinds, named=False))
     values = st.one_of(json_values(), pickled_values()) if pickles else json_values()
