@@ -431,8 +431,9 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
         vertical.to(vertical.offset + (event.key === "PageDown" ? page : -page) * ROW_PX);
       }
       select(next);
-    } else if (control && event.key === "c") source.copy(rectOfRange(range));
-    else if (control && event.key === "a") select({ row: 0, col: 0, toRow: source.rows - 1, toCol: cols() - 1 });
+    } else if (control && event.key.toLowerCase() === "c") source.copy(rectOfRange(range));
+    else if (control && event.key.toLowerCase() === "a")
+      select({ row: 0, col: 0, toRow: source.rows - 1, toCol: cols() - 1 });
     else if (event.key === "Escape" && !isSingle(range)) select(cellRange(range.row, range.col));
     else if (event.key === "Enter" || event.key === "F2") edit();
     else if (!control && event.key.length === 1 && event.key !== " ") edit(range.row, range.col, event.key);

@@ -121,6 +121,28 @@ def test_a_range_is_pasted_and_selected_in_python(lab: Lab, page: Page) -> None:
     assert "obs[1]" in notebook.text(2)
 
 
+def test_a_whole_leaf_of_a_million_rows_is_filled_and_undone(lab: Lab, page: Page) -> None:
+    path = lab.folder / "run"
+    TensorDict({"x": torch.ones(1_000_000, 8)}, batch_size=[1_000_000]).save(path)
+    notebook = lab.open(page, [OPEN.format("run")])
+    notebook.run_all()
+    browser = notebook.cell(0)
+    browser.get_by_role("treeitem", name="x").first.click()
+    browser.get_by_role("tab", name="Table").click()
+    expect(first_cell(browser)).to_have_text("1.0000")
+    first_cell(browser).click()
+    page.keyboard.press("Control+A")
+    expect(browser.get_by_text("1,000,000 × 8 cells selected")).to_be_visible()
+    page.keyboard.press("Enter")
+    page.keyboard.type("3")
+    page.keyboard.press("Control+Enter")
+    expect(first_cell(browser)).to_have_text("3.0000", timeout=SLOW_MS)
+    assert bool((TensorDict.load_memmap(path)["x"] == 3).all())
+    browser.get_by_role("button", name="Undo").click()
+    expect(first_cell(browser)).to_have_text("1.0000", timeout=SLOW_MS)
+    assert bool((TensorDict.load_memmap(path)["x"] == 1).all())
+
+
 def test_two_browsers_of_one_save_show_the_same(lab: Lab, page: Page) -> None:
     make_save(lab.folder / "run.tdz")
     notebook = lab.open(page, [OPEN.format("run.tdz"), "c = tdview.open('run.tdz', mode='r+')\nc", "b"])
