@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from tdview.analysis import columns as col
+from tdview.analysis.blocks import Engine, SerialEngine
 from tdview.analysis.buffers import buffer_of, buffers_below, loose_findings
 from tdview.analysis.columns import Key
-from tdview.analysis.replay import DEFAULT_SAMPLE, Buffer, Engine, Options, Progress, SerialEngine
+from tdview.analysis.parts import DEFAULT_SAMPLE, Options
+from tdview.analysis.replay import Buffer, Progress
 from tdview.analysis.report import Report, ranges_text
 from tdview.analysis.rules import DEFAULT, Registry, Rule, finding
 from tdview.errors import ArgumentError, DecodeError, Problem, shown

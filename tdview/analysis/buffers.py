@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.columns import ArrayColumn, Column, GatherColumn, Key, LeafColumn, flat_rows
-from tdview.analysis.replay import Buffer, Options
+from tdview.analysis.parts import Options
+from tdview.analysis.replay import Buffer
 from tdview.errors import Problem, TdviewError
 from tdview.format.dtypes import dtype_of
 from tdview.tree.fill import fill_of, side_files_of

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.buffers import FLAT_KEYS, buffer_of
 from tdview.analysis.dump_files import dump_files
-from tdview.analysis.replay import Progress, row_ranges
+from tdview.analysis.order import row_ranges
+from tdview.analysis.replay import Progress
 from tdview.analysis.report import Report, ranges_text
 from tdview.analysis.rules.registry import counted, finding
 from tdview.analysis.selection import Selection, selected_level

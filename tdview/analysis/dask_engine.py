@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tdview.analysis.replay import Buffer, Engine, Options, run_chunk
+from tdview.analysis.blocks import Engine, run_chunk
+from tdview.analysis.parts import Options
+from tdview.analysis.replay import Buffer
 from tdview.errors import ArgumentError, NotSupportedError
 
 if TYPE_CHECKING:

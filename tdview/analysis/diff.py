@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tdview.analysis.columns import Key, bits, flat_rows
-from tdview.analysis.replay import row_ranges
+from tdview.analysis.order import row_ranges
 from tdview.analysis.report import Report
 from tdview.analysis.rules.registry import finding
 from tdview.errors import ArgumentError, DecodeError, NotSupportedError, Problem, TdviewError, shown

@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
+from tdview.analysis.blocks import Chunk
 from tdview.analysis.columns import Key, flat_rows
-from tdview.analysis.replay import Buffer, Chunk, Options, Progress, episodes_of
+from tdview.analysis.order import episodes_of
+from tdview.analysis.parts import Options
+from tdview.analysis.replay import Buffer, Progress
 from tdview.errors import DecodeError
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tdview.analysis.blocks import Chunk
 from tdview.analysis.columns import Key, bits
-from tdview.analysis.replay import Buffer, Chunk
+from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 

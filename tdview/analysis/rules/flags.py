@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tdview.analysis.blocks import Chunk
 from tdview.analysis.columns import Key
-from tdview.analysis.replay import FLAGS, Buffer, Chunk
+from tdview.analysis.parts import FLAGS
+from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem, Severity
 

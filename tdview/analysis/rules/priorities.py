@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tdview.analysis.replay import Buffer, row_ranges
+from tdview.analysis.order import row_ranges
+from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem, TdviewError
 from tdview.format import torchrl

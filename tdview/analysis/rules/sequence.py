@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
+from tdview.analysis.blocks import Chunk
 from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
-from tdview.analysis.replay import Buffer, Chunk
+from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
+from tdview.analysis.blocks import Chunk
 from tdview.analysis.columns import Key, bits, equal_rows, flat_rows
-from tdview.analysis.replay import Buffer, Chunk
+from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.flags import events_of
 from tdview.analysis.rules.registry import counted, finding
 from tdview.errors import Problem
