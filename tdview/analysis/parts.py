@@ -72,6 +72,13 @@ class Parts:
             return chosen
         return next((key for key in candidates if key in self.columns), None)
 
+    def _number(self, part: str, *candidates: Key) -> Key | None:
+        """A part that holds one real number for each step."""
+        key = self._part(part, *candidates)
+        if key is None or col.width(self.columns[key]) != 1 or col.is_complex(self.columns[key]):
+            return None
+        return key
+
     @cached_property
     def has_next(self) -> bool:
         """The save has a `next` entry, so end flags at the root describe the state before the step."""
@@ -109,14 +116,12 @@ class Parts:
     @cached_property
     def id_key(self) -> Key | None:
         """The trajectory id."""
-        key = self._part("traj", *IDS)
-        return key if key is not None and col.width(self.columns[key]) == 1 else None
+        return self._number("traj", *IDS)
 
     @cached_property
     def step_key(self) -> Key | None:
         """The step count before the step."""
-        key = self._part("step", ("step_count",))
-        return key if key is not None and col.width(self.columns[key]) == 1 else None
+        return self._number("step", ("step_count",))
 
     @cached_property
     def mask_key(self) -> Key | None:
@@ -130,8 +135,8 @@ class Parts:
         chosen = self._part("reward")
         if chosen is not None:
             return (chosen,)
-        found = tuple(key for key in self.columns if key[0] == "next" and key[-1] == "reward")
-        return found or tuple(key for key in self.columns if key[-1] == "reward")
+        real = [key for key in self.columns if key[-1] == "reward" and not col.is_complex(self.columns[key])]
+        return tuple(key for key in real if key[0] == "next") or tuple(real)
 
     @cached_property
     def action_keys(self) -> tuple[Key, ...]:
