@@ -77,23 +77,25 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
     signal,
   );
 
-  function choose(next: Selection): void {
-    const same = samePath(next.path, selection?.path ?? null) && next.rows === selection?.rows;
+  function choose(next: Selection, tab?: string): void {
+    const same = !tab && samePath(next.path, selection?.path ?? null) && next.rows === selection?.rows;
     selection = next;
     title.show(next);
-    if (!same) tabs.show(next);
+    if (!same) tabs.show(next, tab);
     selected.set(next.path);
   }
 
-  async function go(path: Path, options: { rows?: readonly [number, number]; tab?: string }): Promise<void> {
+  /** Shows a node that may have to be fetched; false where it is not there. A choice made meanwhile wins. */
+  async function go(path: Path, options: { rows?: readonly [number, number]; tab?: string }): Promise<boolean> {
     try {
       const next = await side.reveal(path);
-      if (!next) return;
+      if (!next) return true;
       selection = null; // the same node at other rows is shown again
-      if (options.tab) tabs.open(options.tab);
-      choose(options.rows ? { ...next, rows: options.rows } : next);
+      choose(options.rows ? { ...next, rows: options.rows } : next, options.tab);
+      return true;
     } catch (reason) {
       if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      return false;
     }
   }
 
@@ -112,7 +114,7 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
     side.reload();
     const path = selection?.path ?? null;
     selection = null;
-    if (path) void go(path, {});
+    if (path) void go(path, {}).then((there) => there || signal.aborted || showRoot());
     count();
   }, signal);
 

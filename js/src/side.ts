@@ -15,7 +15,7 @@ const FOUND_LIMIT = 1000;
 
 export type Side = {
   readonly element: HTMLElement;
-  /** Selects a node, loading the levels above it; null where there is no such node. One request at most. */
+  /** Selects a node, loading the levels above it; null where another was chosen meanwhile. One request at most. */
   reveal(path: Path): Promise<Selection | null>;
   /** Marks a loaded node as selected without showing it. */
   setSelected(path: Path): void;
@@ -29,6 +29,7 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
   let flat = new FlatTree(ctx.state.head.root, ctx.state.head.page);
   let found: FlatTree | null = null;
   let selected: Path | null = null;
+  let asked = 0;
   let searching: AbortController | null = null;
   const loading = new Set<string>();
 
@@ -50,6 +51,7 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
   });
 
   function choose(item: Item): void {
+    asked += 1;
     selected = item.path;
     tree.setSelected(selected);
     onSelect({ ...item.row, path: item.path });
@@ -132,6 +134,8 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
   );
 
   async function reveal(path: Path): Promise<Selection | null> {
+    asked += 1;
+    const mine = asked;
     let row: Row | null = null;
     if (!flat.reveal(path)) {
       const { value } = await ctx.rpc.request<{ pages: Page[]; row: Row }>(
@@ -140,6 +144,7 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
         { signal: ctx.signal },
       );
       for (const page of value.pages) flat.setPage(page);
+      if (mine !== asked) return null;
       row = value.row;
       flat.reveal(path);
     }

@@ -19,7 +19,8 @@ export type Tabs = {
   /** The open view, if it was made and shows something. */
   readonly view: View | null;
   open(name: string): void;
-  show(selection: Selection | null): void;
+  /** Shows a node, in another tab if one is named. */
+  show(selection: Selection | null, tab?: string): void;
   destroy(): void;
 };
 
@@ -108,10 +109,10 @@ export function createTabs(ctx: Context, tabs: readonly Tab[]): Tabs {
       const index = entries.findIndex((entry) => entry.name === name);
       if (index >= 0) open(index);
     },
-    show(next) {
+    show(next, tab) {
       selection = next;
-      draw();
-      fill();
+      const index = tab ? entries.findIndex((entry) => entry.name === tab) : -1;
+      open(index < 0 ? current : index);
     },
     destroy() {
       for (const entry of entries) entry.view?.destroy();

@@ -180,6 +180,30 @@ describe("the widget", () => {
     expect(keys()).toEqual(["run.tdz", "next", "reward", "done", "new"]);
   });
 
+  it("goes to the root when a reload finds the selected entry gone", async () => {
+    item("obs").click();
+    model.handlers["tree.locate"] = () => {
+      throw new Error("there is no such entry");
+    };
+    model.set("_head", makeHead([makeRow("new")], { generation: 1 }));
+    model.say({ kind: "event", event: "reloaded" });
+    await frame();
+    expect(one(".tdv-title").textContent).toContain("run.tdz");
+    expect(item("run.tdz").getAttribute("aria-selected")).toBe("true");
+  });
+
+  it("lets a later choice win over a node that is still fetched", async () => {
+    const locate = model.handlers["tree.locate"];
+    delete model.handlers["tree.locate"];
+    model.set("selected", ["next", "reward"]);
+    const request = model.sent.find((message) => message.op === "tree.locate");
+    item("obs").click();
+    model.say({ id: request?.id, kind: "reply", value: locate?.(request?.args ?? {}) });
+    await frame();
+    expect(one(".tdv-title").textContent).toContain("obs");
+    expect(item("obs").getAttribute("aria-selected")).toBe("true");
+  });
+
   it("counts a large save behind the first paint", async () => {
     close();
     host.remove();

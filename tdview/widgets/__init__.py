@@ -1,1 +1,1 @@
-"""."""
+"""The notebook widget: the only layer that knows Jupyter."""
