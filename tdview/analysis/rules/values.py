@@ -208,9 +208,9 @@ def actions(buffer: Buffer) -> Iterator[Problem]:
             yield finding(code, "error", text, key, buffer.ranges(outside))
     for key in buffer.action_keys:
         column = buffer.columns[key]
-        if buffer.n_valid < _FEW_ROWS or not column.feature_size:
+        if buffer.n_valid < _FEW_ROWS or not column.feature_size or col.is_complex(column):
             continue
-        if col.is_float(column) and not col.is_complex(column):
+        if col.is_float(column):
             yield from _saturation(buffer, key)
             if buffer.ordered and not buffer.is_heavy(key):
                 yield from _action_jumps(buffer, key)
