@@ -15,10 +15,14 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
   const controller = new AbortController();
   const listeners: ((event: Event) => void)[] = [];
   let refuse = "";
+  const emit = (event: Event) => {
+    for (const listener of listeners) listener(event);
+  };
   const answer = (op: string, args: Record<string, unknown>) => {
     if (op === "selection") return { value: {}, buffers: [] };
     if (op === "edit") {
       if (refuse) throw new Error(refuse);
+      emit({ kind: "event", event: "changed", path: ["x"], rows: null });
       return { value: { message: "" }, buffers: [] };
     }
     const pages = (args.blocks as number[][]).map(([r0 = 0, r1 = 0, c0 = 0, c1 = 0]) => {
@@ -80,7 +84,7 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
     said,
     copied,
     end: () => controller.abort(),
-    emit: (event: Event) => listeners.forEach((listener) => void listener(event)),
+    emit,
     refuse: (text: string) => (refuse = text),
   };
 }
