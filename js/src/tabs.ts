@@ -65,7 +65,6 @@ export function createTabs(ctx: Context, tabs: readonly Tab[]): Tabs {
       setAttribute(entry.button, "aria-selected", String(i === current));
       setAttribute(entry.button, "tabindex", i === current ? 0 : -1);
       entry.panel.hidden = i !== current;
-      entry.button.classList.toggle("tdv-bare", !!selection && !!entry.empty?.(selection, ctx));
     });
   }
 

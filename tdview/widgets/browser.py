@@ -23,7 +23,7 @@ from tdview.tree.node import Node
 from tdview.tree.scan import scan
 from tdview.widgets import actions, edit_ops, pages, pictures, reports, selection, stats_ops, tree_ops
 from tdview.widgets.edit_ops import EditSession
-from tdview.widgets.messages import Reply, wire_text
+from tdview.widgets.messages import Reply, clean, wire_text
 from tdview.widgets.router import Call, Router
 from tdview.widgets.selection import Selection
 from tdview.widgets.snapshot import EAGER_NODES, Count, count_leaves, head_of, one_line, save_name
@@ -97,7 +97,7 @@ class Browser(anywidget.AnyWidget):
         self._mode: Mode = mode
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation = 0
-        super().__init__(_head=head_of(self._root, mode, self._count, 0))
+        super().__init__(_head=clean(head_of(self._root, mode, self._count, 0)))
         self.editing = EditSession(self, journal=journal)
         self._chosen: Selection | None = None
         self.update_edits()
@@ -190,7 +190,7 @@ class Browser(anywidget.AnyWidget):
 
     def update_head(self) -> None:
         """Tells the views what the header and the first page of the tree say now."""
-        self._head = head_of(self._root, self._mode, self._count, self._generation)
+        self._head = clean(head_of(self._root, self._mode, self._count, self._generation))
 
     # -- edits ------------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Browser(anywidget.AnyWidget):
 
     def update_edits(self) -> None:
         """Tells the views what can be undone, and what is stale."""
-        self._edits = self.editing.state()
+        self._edits = clean(self.editing.state())
 
     # -- handing on -------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,17 @@ def test_the_first_paint_needs_no_request(save: Path) -> None:
     assert [row["key"] for row in head["page"]["rows"]] == ["obs", HOSTILE, "next"]
     assert head["root"]["children"] == 3
     json.dumps(head, allow_nan=False)
+
+
+def test_names_that_utf8_cannot_hold_travel_escaped(tmp_path: Path) -> None:
+    path = write_save(tmp_path / os.fsdecode(b"run\xff"), {"x": ("bool", [2])}, batch_size=[2])
+    meta = json.loads((path / "meta.json").read_text()) | {"names": ["t\ud800"]}
+    (path / "meta.json").write_text(json.dumps(meta))
+    browser = tdview.open(path, mode="r+")
+    for state in (browser._head, browser._edits):
+        json.dumps(state, ensure_ascii=False, allow_nan=False).encode()
+    repr(browser).encode()
+    browser._html().encode()
 
 
 def test_an_unknown_keyword_is_a_type_error(save: Path) -> None:
