@@ -58,9 +58,14 @@ class Editor:
         ReadOnlyError: the tree is open read-only.
 
     Examples:
-        >>> editor = Editor("run.tdz")                          # doctest: +SKIP
-        >>> editor.edit(("next", "reward"), (81204, 0), 0.5)    # doctest: +SKIP
-        >>> editor.undo()                                       # doctest: +SKIP
+        >>> import tempfile, torch
+        >>> from tdview import TensorDict
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = TensorDict(reward=torch.zeros(3), batch_size=[3]).memmap(f"{folder}/run.tdz")
+        ...     editor = Editor(f"{folder}/run.tdz")
+        ...     edit = editor.edit("reward", 1, 0.5)
+        ...     print(edit.old, edit.new, editor.stale_checksums, editor.undo().index)
+        0.0 0.5 ('reward.memmap',) (1,)
     """
 
     def __init__(self, save: str | os.PathLike[str] | Node, *, journal: bool = True) -> None:
