@@ -89,7 +89,10 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
   };
 }
 
-const settle = () => new Promise((done) => setTimeout(done, 60));
+/** Waits until what was set in motion is drawn: a frame to see what is missing, its answer, a frame to draw it. */
+const settle = async () => {
+  for (let frame = 0; frame < 5; frame++) await new Promise((done) => requestAnimationFrame(done));
+};
 
 async function open(info: Info) {
   const kernel = fakeContext(info);
