@@ -15,6 +15,7 @@ from tdview.errors import DecodeError, MissingFileError, Problem, TdviewError
 from tdview.storage.archive import ArchiveStore
 from tdview.storage.directory import DirectoryStore
 from tdview.storage.leftovers import inspect_append
+from tdview.storage.staging import OWN_STAGE, find_stages, stage_outcome
 from tdview.tree.node import Node
 from tdview.tree.scan import open_root
 from tdview.tree.text import nbytes_text
@@ -110,12 +111,17 @@ def _interrupted(root: Node, store: DirectoryStore) -> Iterator[Problem]:
 
 
 def _staged_beside(location: Path) -> Iterator[Problem]:
-    """Directories in which an atomic save of this place was prepared when it was killed."""
+    """Directories in which a save of this place was prepared when it was killed."""
     resolved = Path(os.path.realpath(location))
+    for stage in find_stages(resolved):
+        will = "complete it" if stage_outcome(stage, resolved) == "completed" else "clear it away"
+        message = f"{stage}: a save of {resolved.name} was interrupted; tdview.recover_save will {will}"
+        yield Problem("interrupted_save", message, "note")
     try:
         names = sorted(name for name in os.listdir(resolved.parent) if name.startswith((".tdtmp-", ".tdz-")))
     except OSError:
         return
     for name in names:
-        message = f"{resolved.parent / name}: an atomic save beside {resolved.name} was interrupted; it may be removed"
-        yield Problem("interrupted_save", message, "note")
+        if not OWN_STAGE.match(name):  # of tensordict, which notes no target
+            what = f"an atomic save beside {resolved.name} was interrupted; it may be removed"
+            yield Problem("interrupted_save", f"{resolved.parent / name}: {what}", "note")

@@ -6,6 +6,7 @@ It does not know what is written. What a kill can leave behind is described here
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,10 +18,21 @@ from tdview.storage.crc import crc32
 from tdview.storage.fileio import write_all
 from tdview.storage.lock import is_locked, lock_writer
 
-__all__ = ["STAGE_PREFIX", "Stage", "find_stages", "fresh_name", "new_file", "recover_stage", "stage_outcome"]
+__all__ = [
+    "OWN_STAGE",
+    "STAGE_PREFIX",
+    "Stage",
+    "find_stages",
+    "fresh_name",
+    "new_file",
+    "recover_stage",
+    "stage_outcome",
+]
 
 STAGE_PREFIX = ".tdtmp-"
 """Directories (and, where the system has no unnamed files, files) that a writer works in start with it."""
+OWN_STAGE = re.compile(re.escape(STAGE_PREFIX) + "[0-9a-f]{8}-")
+"""How the name of a directory begins in which tdview works; see `Stage`."""
 _STALE = "stale"
 
 Outcome = Literal["completed", "restored", "discarded"]
