@@ -105,6 +105,7 @@ export function createTable(ctx: Context): View {
   formats.addEventListener("change", () => reformat(formats.value as Format), { signal: ctx.signal });
   for (const box of [formats, goto])
     box.addEventListener("keydown", (event) => event.stopPropagation(), { signal: ctx.signal });
+  grid.element.addEventListener("keydown", (event) => void takeBack(event), { signal: ctx.signal });
   goto.addEventListener("keydown", (event) => event.key === "Enter" && jump(), { signal: ctx.signal });
   ctx.rpc.onEvent((event) => {
     if (event.event !== "changed" || !selection) return;
@@ -287,6 +288,20 @@ export function createTable(ctx: Context): View {
                 : "";
     if (why) ctx.notify(why, "warning");
     return why || cell === undefined || cell === null ? null : cellText(cell, table.dtype(col), "exact");
+  }
+
+  /** Ctrl+Z and Ctrl+Y, where no text is being typed. */
+  async function takeBack(event: KeyboardEvent): Promise<void> {
+    const key = event.ctrlKey || event.metaKey ? event.key.toLowerCase() : "";
+    if (key !== "z" && key !== "y") return;
+    event.preventDefault();
+    event.stopPropagation();
+    try {
+      const op = key === "y" || event.shiftKey ? "redo" : "undo";
+      ctx.notify((await ctx.rpc.request<{ message: string }>(op, {}, { signal: ctx.signal })).value.message);
+    } catch (reason) {
+      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+    }
   }
 
   /** Sends the edits of a rectangle, one request unless it spans several leaves or the seam of a ring. */

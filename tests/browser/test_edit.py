@@ -89,6 +89,11 @@ def test_a_refusal_stays_in_the_cell(lab: Lab, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(first_cell(browser)).to_have_text("9007199254740993")
     assert TensorDict.load_memmap(path)["i"].tolist() == [9007199254740993, 1, 2, 3, 4, 5]
+    page.keyboard.press("Control+z")
+    expect(first_cell(browser)).to_have_text("0")
+    page.keyboard.press("Control+y")
+    expect(first_cell(browser)).to_have_text("9007199254740993")
+    assert notebook.cell_count() == 1
 
 
 def test_a_range_is_pasted_and_selected_in_python(lab: Lab, page: Page) -> None:
