@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from tdview.errors import ConcurrentWriteError, DecodeError, ReadOnlyError, shown
+from tdview.errors import ConcurrentWriteError, DecodeError, EditRefusedError, ReadOnlyError, shown
 from tdview.format.keys import file_names
 from tdview.format.meta import META_LIMIT, parse_json
 from tdview.format.payload import META
@@ -201,7 +201,9 @@ class FileJournal:
     def append(self, action: Action, ident: int, head: dict[str, Any], old: bytes = b"", new: bytes = b"") -> Record:
         data = json.dumps({"action": action, "id": ident, **head}).encode()
         if len(data) > _HEAD_LIMIT:
-            raise DecodeError(f"{self.path}: a record describes itself in {len(data)} bytes, at most {_HEAD_LIMIT}")
+            raise EditRefusedError(
+                f"{self.path}: the index takes {len(data)} bytes to write down, at most {_HEAD_LIMIT}; use slices"
+            )
         sizes = _HEADER.pack(_MARK, len(data), len(old), len(new), 0, 0)
         crc = crc32(new, crc32(old))
         header = _HEADER.pack(_MARK, len(data), len(old), len(new), crc32(data, crc32(sizes)), crc)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tdview.errors import ConcurrentWriteError, DecodeError, ReadOnlyError
+from tdview.errors import ConcurrentWriteError, DecodeError, EditRefusedError, ReadOnlyError
 from tdview.operations.history import History
 from tdview.operations.journal import FileJournal, MemoryJournal, Record, journal_path
 from tdview.storage.lock import lock_writer
@@ -123,6 +123,14 @@ def test_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             pass
     finally:
         os.close(fd)
+
+
+def test_an_index_that_fills_the_journal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tdview.operations.journal._HEAD_LIMIT", 100)
+    journal = FileJournal(tmp_path / "a.tdview-journal")
+    with pytest.raises(EditRefusedError), journal.locked():
+        journal.append("edit", 1, {"index": list(range(100))})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unwritable_folder_is_said(tmp_path: Path) -> None:
