@@ -24,7 +24,7 @@ def of(array: Any, **options: Any) -> LeafStats:
 
 
 RNG = np.random.default_rng(3)
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "float32": RNG.standard_normal((3000, 7)).astype(np.float32),
     "float32 far from zero": (RNG.standard_normal((3000, 7)) + 1e5).astype(np.float32),
     "float64": RNG.standard_normal((100, 3, 5)),
@@ -80,7 +80,8 @@ def test_no_finite_value_leaves_the_numbers_empty(array: Any) -> None:
 
 def test_huge_floats_do_not_overflow() -> None:
     found = of(np.array([1e300, -1e300]))
-    assert (found.mean, found.std) == (0.0, pytest.approx(1e300, rel=1e-6)) or found.std == math.inf
+    assert found.mean == 0
+    assert found.std in (pytest.approx(1e300, rel=1e-6), math.inf)
     found = of(np.array([3e38, -3e38], np.float32))
     assert found.std == pytest.approx(3e38, rel=1e-6)
 

@@ -137,7 +137,10 @@ def test_dimensions_are_mapped(lab: Lab, page: Page) -> None:
     data = np.arange(4 * 3 * 5, dtype="<i8").reshape(4, 3, 5)
     notebook = open_save(lab, page, {"x": ("int64", [4, 3, 5], data.tobytes())}, [4], "x")
     cell, grid = notebook.cell(0), grid_of(notebook)
-    texts = lambda: [row.split() for row in grid.locator(".tdv-grid-row:not([hidden])").all_inner_texts()]
+
+    def texts() -> list[list[str]]:
+        return [row.split() for row in grid.locator(".tdv-grid-row:not([hidden])").all_inner_texts()]
+
     slider = cell.get_by_label("dim 1: index")
     slider.press("ArrowRight")
     expect(grid.get_by_role("gridcell").first).to_have_text("5")

@@ -191,7 +191,7 @@ def test_a_ring_is_read_in_time_order(tmp_path: Path) -> None:
     path = write_replay_buffer(tmp_path / "buffer", capacity=64, steps=100)
     view = View(tdview.open(path))
     root = tdview.scan(path)
-    whole = root["next", "observation"].numpy()  # type: ignore[attr-defined]
+    whole = root["next", "observation"].numpy()
     value, buffers = page(view, ["next", "observation"], [0, 64, 0, 16], describe=True, at=3)
     assert value["table"]["order"] == "time"
     assert value["table"]["ring"]["spans"] == [[36, 64], [0, 36]]

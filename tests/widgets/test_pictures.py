@@ -147,7 +147,7 @@ def test_floats_between_0_and_1_become_black_to_white(open_view: Callable[..., V
 def test_a_ring_plays_in_time_order(tmp_path: Path) -> None:
     path = write_replay_buffer(tmp_path / "buffer", capacity=64, steps=100)
     view = View(tdview.open(path))
-    pixels = tdview.scan(path)["pixels"].numpy()  # type: ignore[attr-defined]
+    pixels = tdview.scan(path)["pixels"].numpy()
     answer, (buffer,) = view.exchange("frames", {"path": ["pixels"], "start": 27, "count": 2})
     assert answer["value"]["order"] == "time"
     expected = np.stack([pixels[63], pixels[0]])
