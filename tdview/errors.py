@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "bomb": "a zip entry inflates to more bytes than its leaf needs",
     # interrupted and left over
     "interrupted_append": "an append was interrupted; recover_append ends it",
+    "interrupted_edit": "an edit was interrupted and is half done; opening with mode='r+' takes it back",
     "interrupted_save": "an atomic save was interrupted",
     "leftover": "a temporary file of an interrupted write",
     "json_types": "json_types.json does not belong to the pickle beside it",

@@ -12,6 +12,7 @@ from pathlib import Path
 from tdview.analysis.archive_checks import archive_problems, checksum_problems
 from tdview.analysis.report import Report
 from tdview.errors import DecodeError, MissingFileError, Problem, TdviewError
+from tdview.operations.unfinished import unfinished_edit
 from tdview.storage.archive import ArchiveStore
 from tdview.storage.directory import DirectoryStore
 from tdview.storage.leftovers import inspect_append
@@ -84,6 +85,8 @@ def verify_node(root: Node, *, checksums: bool = True, progress: Callable[[int, 
             problems += checksum_problems(store, _not_worth(root), progress)
     elif isinstance(store, DirectoryStore):
         problems += _interrupted(root, store)
+    half_done = unfinished_edit(root)
+    problems += [half_done] if half_done is not None else []
     facts = (("nodes", str(nodes)), ("leaves", str(leaves)), ("bytes", nbytes_text(nbytes)))
     return Report(where=str(store.location), problems=tuple(problems), facts=facts, checks=checks)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tdview.errors import ConcurrentWriteError, EditRefusedError, ReadOnlyError, TdviewError
-from tdview.operations.edits import Edit, check_edit, index_to_json
+from tdview.operations.edits import Edit, check_edit, index_to_json, sides_of
 from tdview.operations.history import History
 from tdview.operations.journal import FileJournal, Journal, MemoryJournal, Record, journal_path
 from tdview.operations.region import index_text
-from tdview.operations.target import PayloadTarget, Target, ValueTarget, target_from_json
+from tdview.operations.target import PayloadTarget, Target, ValueTarget
 from tdview.operations.value_change import change_value, pick
 from tdview.operations.values import encode_block
 from tdview.operations.view_layout import full_index, locate
@@ -305,7 +305,7 @@ class Editor:
                 if not stack:
                     raise EditRefusedError(f"{self.root.where()}: there is nothing to {action}")
                 record = stack[-1]
-                target, before, after = self._sides(record, action)
+                target, before, after = sides_of(self._journal, record, action)
                 target.check_writable(self._store)
                 if target.read(self._store) != before:
                     raise ConcurrentWriteError(
@@ -318,12 +318,6 @@ class Editor:
             done = Edit(record, self._journal)
         self._tell(done)
         return done
-
-    def _sides(self, record: Record, action: str) -> tuple[Target, bytes, bytes]:
-        """The target of an edit, and its bytes before and after an action."""
-        target = target_from_json(record.head, record.old_nbytes, record.new_nbytes)
-        old, new = self._journal.contents(record)
-        return (target, new, old) if action == "undo" else (target, old, new)
 
     def _carry_out(self, announced: Record, target: Target, after: bytes) -> None:
         self._history.apply(announced)
@@ -346,7 +340,7 @@ class Editor:
         pending = self._history.pending
         if pending is None:
             return
-        target, before, after = self._sides(self._history.subject(pending), pending.action)
+        target, before, after = sides_of(self._journal, self._history.subject(pending), pending.action)
         try:
             now = target.read(self._store)
             carried_out = now == after

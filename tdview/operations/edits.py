@@ -14,11 +14,11 @@ from tdview.errors import DecodeError, TdviewError, shown
 from tdview.format.dtypes import dtype_of
 from tdview.operations.journal import Journal, Record
 from tdview.operations.region import index_text
-from tdview.operations.target import target_from_json
+from tdview.operations.target import Target, target_from_json
 from tdview.operations.value_change import field_value
 from tdview.operations.values import decode_block
 
-__all__ = ["Box", "Edit", "check_edit", "index_from_json", "index_to_json"]
+__all__ = ["Box", "Edit", "check_edit", "index_from_json", "index_to_json", "sides_of"]
 
 Box = tuple[tuple[int, int], ...]
 """Half-open span of positions along each axis."""
@@ -154,6 +154,21 @@ def check_edit(record: Record) -> None:
     row = dtype_of(dtype)
     if isinstance(dtype, str) and (row is None or math.prod(shape) * row.itemsize != record.old_nbytes):
         raise DecodeError(f"edit {record.id}: the journal holds {record.old_nbytes} bytes for the shape {shown(shape)}")
+
+
+def sides_of(journal: Journal, record: Record, action: str) -> tuple[Target, bytes, bytes]:
+    """What an edit writes to, and the bytes there before and after an action of it.
+
+    Args:
+        record: of the edit.
+        action: ``"edit"``, ``"undo"`` or ``"redo"``.
+
+    Raises:
+        DecodeError: the journal is damaged there.
+    """
+    target = target_from_json(record.head, record.old_nbytes, record.new_nbytes)
+    old, new = journal.contents(record)
+    return (target, new, old) if action == "undo" else (target, old, new)
 
 
 def index_to_json(index: Any) -> list[Any]:

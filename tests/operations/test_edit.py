@@ -16,6 +16,7 @@ import pytest
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 
+from tdview.analysis.verify import verify
 from tdview.errors import (
     ConcurrentWriteError,
     DecodeError,
@@ -26,6 +27,7 @@ from tdview.errors import (
 )
 from tdview.operations import edit as edit_module
 from tdview.operations.edit import Editor, editor_of
+from tdview.operations.unfinished import unfinished_edit
 from tdview.storage.lock import writer_lock
 from tdview.tree.scan import scan
 
@@ -517,7 +519,12 @@ def test_a_killed_edit_happened_or_not(save: Path, action: str, moment: str, hap
     del editor
     result = subprocess.run([sys.executable, "-c", KILLED, str(save), moment, action], check=False)
     assert result.returncode == -9
+    before_open = contents(save.parent)
+    found = [problem.key for problem in verify(save, checksums=False).problems if problem.code == "interrupted_edit"]
+    assert found == ([("f",)] if moment == "amid" else [])
+    assert contents(save.parent) == before_open
     later = Editor(save)
+    assert unfinished_edit(later.root) is None
     step = {"edit": 1, "undo": -1, "redo": 1}[action] if happened else 0
     assert later.problem is None
     assert len(later.edits) == count + step
