@@ -194,7 +194,7 @@ def _tensorclass_level(node: Node, selection: Selection, name: str) -> SourceLev
         raise NotSupportedError(f"{node.where()}: a tensorclass without a tensordict has no rows")
     level = _tensordict_level(inner, selection, "_tensordict", False)
     return SourceLevel(
-        name=name, meta=_meta(node)[0], files=_other_files(node, set()), levels=(level,), meta_first=True
+        name=name, meta=_meta(node)[0], files=_other_files(node, set()), levels=(level,)
     )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def _stack_level(node: Node, selection: Selection, name: str) -> SourceLevel:
     else:
         levels = tuple(selected_level(member, selection, member.key, top=False) for member in members)
     return SourceLevel(
-        name=name, meta=_meta(node)[0], files=_other_files(node, set()), levels=levels, meta_first=True
+        name=name, meta=_meta(node)[0], files=_other_files(node, set()), levels=levels
     )  # fmt: skip
 
 

@@ -125,7 +125,7 @@ class _Builder:
         if isinstance(value, TensorClass):
             inner = self._level(value._tensordict, "_tensordict", f"{place}/_tensordict", device, depth + 1)
             meta = dump_json({"_type": value._saved_type or str(type(value))})
-            return SourceLevel(name=name, meta=meta, levels=(inner,), meta_first=True)
+            return SourceLevel(name=name, meta=meta, levels=(inner,))
         if isinstance(value, LazyStackedTensorDict):
             return self._lazy_stack(value, name, place, depth)
         if isinstance(value, _View):
@@ -233,7 +233,7 @@ class _Builder:
             "stack_dim": td.stack_dim,
             "stack_dim_name": td._stack_name,
         }
-        return SourceLevel(name=name, meta=dump_json(meta), levels=levels, meta_first=True)
+        return SourceLevel(name=name, meta=dump_json(meta), levels=levels)
 
     def _view(self, view: _View, name: str, place: str, depth: int) -> SourceLevel:
         source = self._level(view.source, "_source", f"{place}/_source", None, depth + 1)
@@ -244,7 +244,7 @@ class _Builder:
         else:
             assert isinstance(view, LazyView)
             meta = {"shape": list(view.batch_size), "device": "cpu", "_type": own.pop("_type"), **view._saved, **own}
-        return SourceLevel(name=name, meta=dump_json(meta), levels=(source,), meta_first=True)
+        return SourceLevel(name=name, meta=dump_json(meta), levels=(source,))
 
     def _non_tensor(self, value: NonTensorData, name: str) -> SourceLevel:
         fields = {"data": value.data, "_metadata": value._metadata, "_is_non_tensor": True}
@@ -256,7 +256,7 @@ class _Builder:
         if pickled:
             content = _pickled(pickled, name)
             files = (SourceFile.of("other.pickle", content), *_type_names(pickled, content))
-        return SourceLevel(name=name, meta=_dumped(meta), files=files, meta_first=True)
+        return SourceLevel(name=name, meta=_dumped(meta), files=files)
 
     def _non_tensor_stack(self, value: NonTensorStack, name: str, device: str | None) -> SourceLevel:
         data = value.tolist()

@@ -28,7 +28,7 @@ from tdview.format.keys import file_names
 from tdview.format.meta import META_LIMIT, LeafEntry, LevelMeta, NestedEntry, parse_level
 from tdview.format.payload import META, payload_file, payload_nbytes
 from tdview.format.torchrl import STORAGE_META
-from tdview.storage.leftovers import APPEND_TMP
+from tdview.storage.leftovers import APPEND_TMP, level_fields, names_level
 
 __all__ = ["GrowingLeaf", "GrowingLevel", "GrowingSave", "MetaTemplate", "SavedValue", "read_growing"]
 
@@ -134,12 +134,7 @@ def read_growing(prefix: Path) -> GrowingSave:
     if not prefix.is_dir():
         what = "expected a saved directory; an archive cannot grow" if prefix.exists() else "there is no such directory"
         raise NotADirectoryValue(f"{prefix}: {what}")
-    if (prefix / STORAGE_META).exists():
-        raise ArgumentError(
-            f"{prefix}: this is the storage of a torchrl replay buffer ({STORAGE_META}): its capacity, length and"
-            " cursor are kept beside the tensordict, and appended rows would lie behind them; extend the buffer in"
-            " torchrl and dump it again"
-        )
+    _check_place(prefix)
     root = _read_level(prefix, "", (), 0)
     if isinstance(root, SavedValue):
         raise ArgumentError(f"{prefix}: {_KINDS['non_tensor']} cannot grow")
@@ -153,6 +148,28 @@ def read_growing(prefix: Path) -> GrowingSave:
             _damaged(f"{level.directory}: it {what}", "batch_size", level.key)
     leaves = [entry for level in levels for entry in level.entries.values() if isinstance(entry, GrowingLeaf)]
     return GrowingSave(prefix, root, top.batch_size[0], levels, tuple(leaves))
+
+
+def _check_place(prefix: Path) -> None:
+    """Raises if the rows of `prefix` are also counted elsewhere: by a replay buffer, or by a level above it."""
+    storage = prefix / "storage" if (prefix / "storage" / STORAGE_META).exists() else prefix
+    level = Path(os.path.realpath(storage))
+    chain, counted_above = [level], None
+    while level.parent != level and names_level(fields := level_fields(level.parent), level.name):
+        level = level.parent
+        chain.append(level)
+        if fields.get("shape") or "stack_dim" in fields:
+            counted_above = level
+    if any((level / STORAGE_META).exists() for level in chain):
+        raise ArgumentError(
+            f"{prefix}: this belongs to a torchrl replay buffer ({STORAGE_META}): its capacity, length and cursor"
+            " are kept beside the tensordict, and appended rows would lie behind them; extend the buffer in"
+            " torchrl and dump it again"
+        )
+    if counted_above is not None:
+        raise ArgumentError(
+            f"{prefix}: this is a level of the save {counted_above}, whose rows it shares; append to that"
+        )
 
 
 class NotADirectoryValue(NotDirectoryError, ArgumentError):

@@ -54,9 +54,6 @@ class SourceLevel:
     """In the order in which they are written. A leaf without elements has none."""
     levels: tuple[SourceLevel, ...] = ()
     """Nested levels in key order."""
-    meta_first: bool = False
-    """Whether ``meta.json`` is written before the rest, as for a lazy stack, a view and a tensorclass; else last, so
-    that an interrupted first save is recognised by its missing ``meta.json``."""
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, SourceLevel]]:
         """Every level with its ``/``-joined path below the save, parents first."""

@@ -17,7 +17,7 @@ from tdview.format.keys import file_names
 from tdview.format.meta import META_LIMIT, parse_json
 from tdview.format.payload import META, check_shape, payload_file, payload_nbytes, shape_file
 
-__all__ = ["APPEND_TMP", "AppendState", "inspect_append", "level_paths", "owned_files"]
+__all__ = ["APPEND_TMP", "AppendState", "inspect_append", "level_fields", "level_paths", "names_level", "owned_files"]
 
 APPEND_TMP = ".meta.json.append.tmp"
 """The new ``meta.json`` of a level while an append is under way. Spec: `append_memmap`."""
@@ -72,6 +72,18 @@ def _listing(directory: Path) -> tuple[frozenset[str], frozenset[str]]:
     except (FileNotFoundError, NotADirectoryError):
         pass
     return frozenset(files), frozenset(levels)
+
+
+def level_fields(directory: Path) -> dict[str, Any]:
+    """The ``meta.json`` of a directory; empty where there is none, or a damaged one."""
+    return _fields(directory / META)
+
+
+def names_level(fields: dict[str, Any], name: str) -> bool:
+    """Whether a ``meta.json`` names the directory `name` beside it as a level of its save."""
+    if "stack_dim" in fields and name.isdigit():
+        return True
+    return name in _named_levels(fields, frozenset())
 
 
 def _fields(path: Path) -> dict[str, Any]:

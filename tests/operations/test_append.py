@@ -285,6 +285,30 @@ def test_places_without_a_save_are_refused(save: Path, tmp_path: Path) -> None:
         append_memmap(save, example(1))
 
 
+def test_a_level_of_a_save_with_rows_does_not_grow_alone(save: Path, tmp_path: Path) -> None:
+    level = load_memmap(save)["next"]
+    with pytest.raises(ArgumentError):
+        append_memmap(save / "next", level)
+    with pytest.raises(ArgumentError):
+        append_memmap(save / "next" / "deep", level["deep"])
+    two = TensorDict(train=example(3), test=example(2), batch_size=[])
+    two.memmap(tmp_path / "two")
+    append_memmap(tmp_path / "two" / "train", example(1, 3))
+    loaded = load_memmap(tmp_path / "two")
+    assert same(loaded["train"], example(4))
+    assert same(loaded["test"], example(2))
+
+
+def test_nothing_in_a_replay_buffer_grows_behind_its_capacity(tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    example(3).memmap(dump / "storage")
+    (dump / "storage" / "storage_metadata.json").write_text("{}")
+    for place, rows in (("", example(1)), ("storage", example(1)), ("storage/next", example(1)["next"])):
+        with pytest.raises(ArgumentError, match="capacity"):
+            append_memmap(dump / place, rows)
+    assert same(load_memmap(dump / "storage"), example(3))
+
+
 def test_damage_is_noticed_and_left_as_it_is(save: Path) -> None:
     def check(error: type[Exception]) -> None:
         before = on_disk(save)

@@ -71,7 +71,7 @@ def test_members_of_a_longer_lazy_stack_go_away(tmp_path: Path) -> None:
     def stack(count: int) -> SourceLevel:
         members = tuple(source({"a": b"x"}, 1, str(i)) for i in range(count))
         meta = b'{"_type": "<class \'tensordict._lazy.LazyStackedTensorDict\'>", "stack_dim": 0}'
-        return SourceLevel(name="", meta=meta, levels=members, meta_first=True)
+        return SourceLevel(name="", meta=meta, levels=members)
 
     write_directory(stack(12), tmp_path / "s")
     write_directory(stack(2), tmp_path / "s")
