@@ -6,6 +6,7 @@ Each writes all of its result or nothing, also when it is stopped.
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from tdview.cli.arguments import Verbs, add_verb
@@ -41,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("path", metavar="DIRECTORY")
     parser.add_argument("rows", metavar="ROWS", help="a save with the same keys: a directory or an archive")
 
-    parser = add_verb(verbs, "recover", _recover, "complete or roll back an interrupted append, in place")
+    parser = add_verb(verbs, "recover", _recover, "complete or roll back an interrupted append or save, in place")
     parser.add_argument("path", metavar="DIRECTORY")
 
 
@@ -87,11 +88,17 @@ def _append(args: argparse.Namespace) -> int:
 def _recover(args: argparse.Namespace) -> int:
     import tdview
 
-    found = tdview.recover_append(args.path)
+    # A killed save can have left the directory missing, so it is ended first.
+    saved = tdview.recover_save(args.path)
+    found = None if saved and not os.path.isdir(args.path) else tdview.recover_append(args.path)
     if args.json:
-        say_json({"out": args.path, "recovered": found})
-    else:
-        say(f"{args.path}: {found or 'no append was interrupted'}")
+        say_json({"out": args.path, "recovered": found, "save": saved})
+        return 0
+    for what, outcome in (("append", found), ("save", saved)):
+        if outcome:
+            say(f"{args.path}: {what} {outcome}")
+    if not (found or saved):
+        say(f"{args.path}: no append and no save was interrupted")
     return 0
 
 
