@@ -34,7 +34,7 @@ quick: .venv/test $(BUNDLE) ## the fast tests: no browser, no notebooks
 notebooks: .venv/test $(BUNDLE) ## run the notebooks
 	$(BIN)/python -m pytest -q notebooks
 
-browser: .venv/test .venv/chromium $(BUNDLE) ## the tests in a real JupyterLab and Chromium
+browser: .venv/test js/node_modules/.package-lock.json .venv/chromium $(BUNDLE) ## the tests in a real JupyterLab and Chromium
 	$(BIN)/python -m pytest -q tests/browser
 
 js: .venv/test js/node_modules/.package-lock.json ## TypeScript: check and test
