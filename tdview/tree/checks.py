@@ -14,6 +14,7 @@ from tdview.format.meta import LeafEntry, NestedEntry
 from tdview.format.payload import payload_file, shape_file
 from tdview.format.pickles import json_types
 from tdview.format.versions import RESERVED_KEYS, SHADOWABLE_KEYS
+from tdview.storage.leftovers import inspect_append
 from tdview.tree.node import Node, link_problem
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _unused_files(node: Node) -> Iterator[Problem]:
         yield node.problem("name_collision", message)
     for name in files:
         if name == APPEND_TEMPORARY:
-            message = f"{node.where(name)}: an append was interrupted; tdview.recover_append ends it"
+            message = f"{node.where(name)}: an append was interrupted; tdview.recover_append {_recovery(node)}"
             yield node.problem("interrupted_append", message, "warning")
         elif name not in used_files and (name.endswith(".memmap") or name in _VALUE_FILES):
             reserved = decode_key(name.removesuffix(".memmap")) in RESERVED_KEYS - SHADOWABLE_KEYS
@@ -238,6 +239,21 @@ def _unused_files(node: Node) -> Iterator[Problem]:
             yield node.problem("leftover", f"{node.where(name)}: left over by an interrupted write", "note")
         elif node.store.info(node.file(f"{name}/meta.json")) is not None:
             yield node.problem("orphan", f"{node.where(name)}: no entry uses this level", "warning")
+
+
+def _recovery(node: Node) -> str:
+    """What recovery of an interrupted append will do, found out without touching the save."""
+    top = node
+    while top.parent is not None and top.parent.kind not in ("replay_buffer", "collection"):
+        top = top.parent
+    if node.store.form == "directory":
+        try:
+            state = inspect_append(node.store.location / top.prefix)
+        except (OSError, TdviewError):
+            state = None
+        if state is not None:
+            return f"will {'complete it' if state.action == 'complete' else 'take it back'}: {state.reason}"
+    return "ends it"
 
 
 def _used(node: Node) -> tuple[dict[str, int], frozenset[str]]:

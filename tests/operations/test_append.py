@@ -489,6 +489,7 @@ def test_killed_appends_of_every_version_are_recovered(killed: list[corpus.Case]
         state = inspect_append(root)
         assert state is not None
         assert state.action == case.expected["recovery"]
+        assert "interrupted_append" in {p.code for node in tdview.scan(root).walk() for p in node.problems}
         with pytest.raises(InterruptedAppendError):
             append_memmap(root, example(1))
         assert on_disk(root) == before
