@@ -231,12 +231,12 @@ class Builder:
         store = node.store
         if type(store) is DirectoryStore:
             status = os.stat(store.path(sizes)) if entry.shape[0] else None
-            identity = None if status is None else (status.st_dev, status.st_ino)
+            identity = None if status is None else status.st_ino
             return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode, identity)
         return PendingNestedEntry(self._archive(node), place, sizes, dtype, entry.shape)
 
-    def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> tuple[int, int]:
-        """Device and number of a leaf's file, which is long enough."""
+    def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> int:
+        """Number of a leaf's file, which is long enough."""
         try:
             status = os.stat(filename)
         except (OSError, ValueError):
@@ -246,7 +246,7 @@ class Builder:
             _fail_size(node, key, entry, status.st_size, nbytes)
         if self.mode == "r+" and not os.access(filename, os.W_OK):
             raise ReadOnlyError(f"{filename}: the file may not be written; load it with mode=None or 'r'")
-        return status.st_dev, status.st_ino
+        return status.st_ino
 
     def _check_entry(self, node: Node, key: str, entry: LeafEntry, leaf: PendingEntry, nbytes: int) -> None:
         store, place = leaf.archive.store, leaf.filename

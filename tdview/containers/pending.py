@@ -35,14 +35,14 @@ class Pending:
         dtype: torch.dtype,
         shape: tuple[int, ...],
         mode: MapMode,
-        identity: tuple[int, int] | None = None,
+        identity: int | None = None,
     ) -> None:
         self.filename = filename
         self.dtype = dtype
         self.shape = shape
         self.mode: MapMode = mode
         self.identity = identity
-        """Device and number of the file that was there when the save was loaded; None where it does not matter."""
+        """Number of the file that was there when the save was loaded; None where it does not matter."""
 
     def open(self) -> Tensor:
         """The leaf itself: a `MemoryMappedTensor`, mapped now.
@@ -60,7 +60,7 @@ class Pending:
             status = os.stat(filename)
         except OSError:
             return  # `opened` says what is missing
-        if (status.st_dev, status.st_ino) != self.identity:
+        if status.st_ino != self.identity:
             raise DecodeError(f"{filename}: the save was replaced after it was loaded; load it again")
 
     def _witness(self) -> str:
@@ -94,7 +94,7 @@ class PendingNested(Pending):
         dtype: torch.dtype,
         shape: tuple[int, ...],
         mode: MapMode,
-        identity: tuple[int, int] | None = None,
+        identity: int | None = None,
     ) -> None:
         super().__init__(filename, dtype, shape, mode, identity)
         self.shape_filename = shape_filename

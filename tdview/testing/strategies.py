@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -131,6 +132,11 @@ def _names(batch: torch.Size) -> SearchStrategy[list[str | None] | None]:
     return st.one_of(st.none(), st.none(), valid)
 
 
+def _confusable(key: str, others: Iterable[str]) -> bool:
+    """Whether the file of one key is the unencoded name of another: tensordict then reads the wrong one."""
+    return any(encode_key(other) == key or encode_key(key) == other for other in others if other != key)
+
+
 def _collide(names: list[tuple[str, str]]) -> bool:
     """Whether entries of these keys and kinds would ask for the same file."""
     files: list[str] = ["meta.json"]
@@ -156,7 +162,7 @@ def tensordicts(
     Args:
         batch: batch size; drawn if None.
         depth: levels below this one at most.
-        loadable: only dtypes that tensordict can read back.
+        loadable: only what tensordict can read back: not every dtype, and no two keys that it confuses.
         pickles: also values that JSON cannot hold.
         kinds: which kinds of entries there may be.
         named: whether there may be dim names. Nested levels take those of the top one, as in a save.
@@ -173,6 +179,8 @@ def tensordicts(
             kind = "leaf"
         place = {"leaf": "leaf", "nested": "nested"}.get(kind, "level")
         if key in td.keys() or _collide([*used, (key, place)]):  # noqa: SIM118
+            continue
+        if loadable and _confusable(key, [name for name, _ in used]):
             continue
         used.append((key, place))
         td._set(key, draw(_entry(kind, size, depth, loadable, pickles, kinds)))
