@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Selection } from "./context";
-import { type TableInfo, TableModel, unravel } from "./table-model";
+import { type TableInfo, tableModel, unravel } from "./table-model";
 
 const selection = (over: Partial<Selection>): Selection =>
   ({
@@ -45,7 +45,7 @@ const column = (key: string[], shape: number[], over = {}) => ({
 
 describe("a leaf", () => {
   it("is edited by an index box", () => {
-    const model = new TableModel(selection({}), info({}));
+    const model = tableModel(selection({}), info({}));
     expect(model.boxes([2, 4, 1, 2])).toEqual([
       {
         path: ["x"],
@@ -62,7 +62,7 @@ describe("a leaf", () => {
   });
 
   it("gives values in the order of the axes when they are swapped", () => {
-    const model = new TableModel(selection({}), info({ rows: 2, cols: 6, rowAxis: 1, colAxis: 0 }));
+    const model = tableModel(selection({}), info({ rows: 2, cols: 6, rowAxis: 1, colAxis: 0 }));
     const [box] = model.boxes([0, 2, 3, 5]);
     expect(box?.index).toEqual([
       [3, 5],
@@ -77,7 +77,7 @@ describe("a leaf", () => {
   });
 
   it("holds the other axes at their index", () => {
-    const model = new TableModel(selection({ shape: [6, 3, 4] }), info({ cols: 4, colAxis: 2, index: [0, 2, 0] }));
+    const model = tableModel(selection({ shape: [6, 3, 4] }), info({ cols: 4, colAxis: 2, index: [0, 2, 0] }));
     expect(model.boxes([5, 6, 0, 1])[0]?.index).toEqual([
       [5, 6],
       [2, 3],
@@ -94,7 +94,7 @@ describe("a leaf", () => {
         [0, 4],
       ] as [number, number][],
     };
-    const model = new TableModel(selection({}), info({ ring, order: "time" }));
+    const model = tableModel(selection({}), info({ ring, order: "time" }));
     expect(model.boxes([1, 3, 0, 1])).toEqual([
       {
         path: ["x"],
@@ -119,7 +119,7 @@ describe("a leaf", () => {
   });
 
   it("is code with the slices that are seen", () => {
-    const model = new TableModel(selection({ path: ["next", "obs"] }), info({}));
+    const model = tableModel(selection({ path: ["next", "obs"] }), info({}));
     expect(model.code("run.tdz", [2, 5, 0, 2])).toBe(
       'import tdview\n\nleaf = tdview.scan("run.tdz")["next", "obs"]\nleaf.numpy((slice(2, 5),))',
     );
@@ -127,10 +127,10 @@ describe("a leaf", () => {
   });
 
   it("names its columns", () => {
-    expect(new TableModel(selection({}), info({})).header(1).text).toBe("1");
-    expect(
-      new TableModel(selection({ path: ["next", "reward"], shape: [6, 1] }), info({ cols: 1 })).header(0).text,
-    ).toBe("next.reward");
+    expect(tableModel(selection({}), info({})).header(1).text).toBe("1");
+    expect(tableModel(selection({ path: ["next", "reward"], shape: [6, 1] }), info({ cols: 1 })).header(0).text).toBe(
+      "next.reward",
+    );
   });
 });
 
@@ -141,7 +141,7 @@ describe("a level", () => {
     column(["image"], [64, 64], { folded: true, count: 1 }),
     column(["next", "m"], [2, 2]),
   ];
-  const model = new TableModel(level, info({ cols: 7, columns, batch: [6] }));
+  const model = tableModel(level, info({ cols: 7, columns, batch: [6] }));
 
   it("knows which leaf a column belongs to", () => {
     expect(Array.from({ length: 7 }, (_, col) => model.header(col).text)).toEqual([
@@ -191,7 +191,7 @@ describe("a level", () => {
   });
 
   it("shows several batch dims as one index", () => {
-    const two = new TableModel(
+    const two = tableModel(
       selection({ path: [], dtype: null, shape: [2, 3], names: ["time", null] }),
       info({ rows: 6, cols: 1, columns: [column(["x"], [])], batch: [2, 3] }),
     );

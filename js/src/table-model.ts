@@ -40,175 +40,153 @@ export type EditBox = {
   readonly cells: readonly (readonly [number, number])[];
 };
 
-export class TableModel {
-  /** First column of each entry of `info.columns`. */
-  private readonly starts: readonly number[];
+export type TableModel = ReturnType<typeof tableModel>;
 
-  constructor(
-    readonly selection: Selection,
-    readonly info: TableInfo,
-  ) {
-    let start = 0;
-    this.starts = info.columns.map((column) => {
-      start += column.count;
-      return start - column.count;
-    });
-  }
+/** How the table `info` of the node `selection` is read. */
+export function tableModel(selection: Selection, info: TableInfo) {
+  const { rows, cols, order, ring, columns, batch, rowAxis, colAxis, index } = info;
+  const { path, shape } = selection;
+  const isLevel = selection.dtype === null;
+  /** Table rows that share an index of axis 0. */
+  const inner = isLevel
+    ? Math.max(
+        1,
+        batch.slice(1).reduce((a, b) => a * b, 1),
+      )
+    : 1;
+  let next = 0;
+  /** First column of each entry of `columns`. */
+  const starts = columns.map((entry) => {
+    next += entry.count;
+    return next - entry.count;
+  });
 
-  get isLevel(): boolean {
-    return this.selection.dtype === null;
-  }
-
-  layout(format: Format): ColumnLayout {
-    if (!this.isLevel) {
-      const name = this.header(0).text;
-      const width = Math.max(columnWidth(this.dtype(0), format), this.info.cols === 1 ? titleWidth(name) : 0);
-      return new ColumnLayout([{ start: 0, count: this.info.cols, width }]);
+  function layout(format: Format): ColumnLayout {
+    if (!isLevel) {
+      const name = header(0).text;
+      const width = Math.max(columnWidth(dtype(0), format), cols === 1 ? titleWidth(name) : 0);
+      return new ColumnLayout([{ start: 0, count: cols, width }]);
     }
     return new ColumnLayout(
-      this.info.columns.map((column, i) => {
-        const start = this.starts[i] ?? 0;
-        const needed = column.folded ? titleWidth(foldedText(column)) : columnWidth(dtypeText(column.dtype), format);
-        return { start, count: column.count, width: Math.max(needed, titleWidth(this.header(start).text)) };
+      columns.map((leaf, i) => {
+        const start = starts[i] ?? 0;
+        const needed = leaf.folded ? titleWidth(foldedText(leaf)) : columnWidth(dtypeText(leaf.dtype), format);
+        return { start, count: leaf.count, width: Math.max(needed, titleWidth(header(start).text)) };
       }),
     );
   }
 
   /** The entry of `info.columns` that a column belongs to, and the element of it. */
-  column(col: number): readonly [LevelColumn, number] | null {
+  function column(col: number): readonly [LevelColumn, number] | null {
     let low = 0;
-    let high = this.starts.length - 1;
+    let high = starts.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if ((this.starts[middle] ?? 0) <= col) low = middle;
+      if ((starts[middle] ?? 0) <= col) low = middle;
       else high = middle - 1;
     }
-    const column = this.info.columns[low];
-    return column ? [column, col - (this.starts[low] ?? 0)] : null;
+    const leaf = columns[low];
+    return leaf ? [leaf, col - (starts[low] ?? 0)] : null;
   }
 
-  dtype(col: number): string {
-    return dtypeText((this.isLevel ? this.column(col)?.[0].dtype : this.selection.dtype) ?? "");
+  function dtype(col: number): string {
+    return dtypeText((isLevel ? column(col)?.[0].dtype : selection.dtype) ?? "");
   }
 
-  header(col: number): { text: string; title: string } {
-    const { path, shape } = this.selection;
-    if (this.isLevel) {
-      const found = this.column(col);
+  function header(col: number): { text: string; title: string } {
+    if (isLevel) {
+      const found = column(col);
       if (!found) return { text: "", title: "" };
-      const [column, element] = found;
-      const place = column.count > 1 ? `[${unravel(element, column.shape).join(", ")}]` : "";
-      const text = column.key.join(".") + place;
-      return { text, title: column.problem || `${text}  ${dtypeText(column.dtype)} ${shapeText(column.shape)}` };
+      const [leaf, element] = found;
+      const place = leaf.count > 1 ? `[${unravel(element, leaf.shape).join(", ")}]` : "";
+      const text = leaf.key.join(".") + place;
+      return { text, title: leaf.problem || `${text}  ${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}` };
     }
     const name = path.join(".") || "value";
-    const { colAxis } = this.info;
     if (colAxis === null || shape?.[colAxis] === 1) return { text: name, title: name };
-    return { text: String(col), title: `${name}, ${axisName(this.selection, colAxis)} = ${col}` };
+    return { text: String(col), title: `${name}, ${axisName(selection, colAxis)} = ${col}` };
   }
 
   /** Storage row of a table row. */
-  storage(row: number): number {
-    const { ring, order } = this.info;
+  function storage(row: number): number {
     if (!ring || order === "storage") return row;
-    const inner = this.inner;
     return storageOf(ring, Math.floor(row / inner)) * inner + (row % inner);
   }
 
   /** Table row of an index of axis 0, null where the order leaves it out. */
-  tableRow(storage: number): number | null {
-    const { ring, order, rows } = this.info;
+  function tableRow(storage: number): number | null {
     const row = ring && order === "time" ? timeOf(ring, storage) : storage;
-    return row === null || row * this.inner >= rows ? null : row * this.inner;
+    return row === null || row * inner >= rows ? null : row * inner;
   }
 
   /** Position in time of a table row; null without a ring and for an unwritten row. */
-  time(row: number): number | null {
-    const { ring, order } = this.info;
+  function time(row: number): number | null {
     if (!ring) return null;
-    const place = Math.floor(row / this.inner);
+    const place = Math.floor(row / inner);
     return order === "time" ? place : timeOf(ring, place);
   }
 
-  /** Table rows that share an index of axis 0. */
-  get inner(): number {
-    return this.isLevel
-      ? Math.max(
-          1,
-          this.info.batch.slice(1).reduce((a, b) => a * b, 1),
-        )
-      : 1;
-  }
-
   /** Titles of the row header's columns, and the widest text in each. */
-  headers(): { title: string; chars: number }[] {
-    const { rowAxis, batch, ring, rows } = this.info;
-    const axis = this.isLevel ? 0 : rowAxis;
+  function headers(): { title: string; chars: number }[] {
+    const axis = isLevel ? 0 : rowAxis;
     const widest =
-      this.isLevel && batch.length > 1
+      isLevel && batch.length > 1
         ? batch.map((size) => String(size - 1)).join(", ")
         : String(Math.max(0, rows - 1, (ring?.capacity ?? 0) - 1));
-    const named = this.isLevel && batch.length > 1 ? batch.map((_, i) => axisName(this.selection, i)).join(", ") : null;
+    const named = isLevel && batch.length > 1 ? batch.map((_, i) => axisName(selection, i)).join(", ") : null;
     const title =
-      axis === null ? "" : axis === 0 ? (named ?? this.selection.names?.[0] ?? "row") : axisName(this.selection, axis);
+      axis === null ? "" : axis === 0 ? (named ?? selection.names?.[0] ?? "row") : axisName(selection, axis);
     const chars = Math.max(3, title.length, widest.length);
     return [{ title, chars }, ...(ring ? [{ title: "t", chars: Math.max(2, String(ring.capacity).length) }] : [])];
   }
 
-  rowHeader(row: number): string[] {
-    const { batch, rowAxis, ring } = this.info;
-    const storage = this.storage(row);
-    const place = this.isLevel && batch.length > 1 ? unravel(storage, batch).join(", ") : String(storage);
-    const label = !this.isLevel && rowAxis === null ? "" : this.isLevel && !batch.length ? "" : place;
-    return ring ? [label, String(this.time(row) ?? "")] : [label];
+  function rowHeader(row: number): string[] {
+    const stored = storage(row);
+    const place = isLevel && batch.length > 1 ? unravel(stored, batch).join(", ") : String(stored);
+    const label = !isLevel && rowAxis === null ? "" : isLevel && !batch.length ? "" : place;
+    return ring ? [label, String(time(row) ?? "")] : [label];
   }
 
   /** The edits that change a rectangle: one per leaf and run of storage rows. */
-  boxes(rect: Rect): EditBox[] {
-    const runs = this.runs(rect[0], rect[1]);
+  function boxes(rect: Rect): EditBox[] {
     let first = 0;
-    return runs.flatMap(([start, stop]) => {
+    return runs(rect[0], rect[1]).flatMap(([start, stop]) => {
       const top = first;
       first += stop - start;
-      return this.isLevel ? this.levelBoxes(rect, start, stop, top) : [this.leafBox(rect, start, stop, top)];
+      return isLevel ? levelBoxes(rect, start, stop, top) : [leafBox(rect, start, stop, top)];
     });
   }
 
   /** Python that gives the numbers of a rectangle. */
-  code(location: string, rect: Rect): string {
-    const { path } = this.selection;
-    const runs = this.runs(rect[0], rect[1]);
-    if (this.isLevel) {
+  function code(location: string, rect: Rect): string {
+    const spans = runs(rect[0], rect[1]);
+    if (isLevel) {
       const keys: string[] = [];
       for (let col = rect[2]; col < rect[3]; col++) {
-        const key = this.column(col)?.[0].key.map(pyString) ?? [];
+        const key = column(col)?.[0].key.map(pyString) ?? [];
         const text = key.length === 1 ? (key[0] ?? "") : `(${key.join(", ")})`;
         if (keys.at(-1) !== text) keys.push(text);
       }
-      const only = keys.length < this.info.columns.length ? `, keys=[${keys.join(", ")}]` : "";
-      const parts = runs.map(
-        ([start, stop]) =>
-          `frame(rows=slice(${Math.floor(start / this.inner)}, ${Math.ceil(stop / this.inner)})${only})`,
+      const only = keys.length < columns.length ? `, keys=[${keys.join(", ")}]` : "";
+      const parts = spans.map(
+        ([start, stop]) => `frame(rows=slice(${Math.floor(start / inner)}, ${Math.ceil(stop / inner)})${only})`,
       );
-      return python(pyNode(location, path), "level", this.info.batch.length ? parts : ["frame()"], "pandas", "pd");
+      return python(pyNode(location, path), "level", batch.length ? parts : ["frame()"], "pandas", "pd");
     }
-    const parts = runs.map(
-      ([start, stop]) => `numpy(${indexText(this.leafBox(rect, start, stop, 0).index, this.selection.shape ?? [])})`,
+    const parts = spans.map(
+      ([start, stop]) => `numpy(${indexText(leafBox(rect, start, stop, 0).index, selection.shape ?? [])})`,
     );
     return python(pyNode(location, path), "leaf", parts, "numpy", "np");
   }
 
-  private runs(start: number, stop: number): Span[] {
-    const { ring, order } = this.info;
+  function runs(start: number, stop: number): Span[] {
     if (!ring || order === "storage") return [[start, stop]];
-    const { inner } = this;
     if (inner === 1) return runsOf(ring, start, stop);
     const spans = ring.spans.map(([low, high]) => [low * inner, high * inner] as const);
     return runsOf({ ...ring, spans }, start, stop);
   }
 
-  private leafBox(rect: Rect, start: number, stop: number, top: number): EditBox {
-    const { rowAxis, colAxis, index } = this.info;
+  function leafBox(rect: Rect, start: number, stop: number, top: number): EditBox {
     const box = index.map((place, axis): Span => {
       if (axis === rowAxis) return [start, stop];
       return axis === colAxis ? [rect[2], rect[3]] : [place, place + 1];
@@ -216,7 +194,7 @@ export class TableModel {
     const [tall, wide] = [stop - start, rect[3] - rect[2]];
     const across = rowAxis !== null && colAxis !== null && rowAxis > colAxis; // values go in the order of the axes
     return {
-      path: this.selection.path,
+      path: selection.path,
       index: box,
       get cells() {
         return Array.from({ length: tall * wide }, (_, i) =>
@@ -228,28 +206,27 @@ export class TableModel {
     };
   }
 
-  private levelBoxes(rect: Rect, start: number, stop: number, top: number): EditBox[] {
-    const { batch } = this.info;
+  function levelBoxes(rect: Rect, start: number, stop: number, top: number): EditBox[] {
     const rows =
       batch.length === 1
         ? [[start, stop] as const]
         : Array.from({ length: stop - start }, (_, i) => [start + i, start + i + 1] as const);
     const found: EditBox[] = [];
     for (let col = rect[2]; col < rect[3]; ) {
-      const here = this.column(col);
+      const here = column(col);
       if (!here) break;
-      const [column, element] = here;
-      const many = column.shape.length === 1 ? Math.min(rect[3] - col, column.count - element) : 1;
+      const [leaf, element] = here;
+      const many = leaf.shape.length === 1 ? Math.min(rect[3] - col, leaf.count - element) : 1;
       const inside =
-        column.shape.length === 1
+        leaf.shape.length === 1
           ? [[element, element + many] as const]
-          : unravel(element, column.shape).map((i) => [i, i + 1] as const);
+          : unravel(element, leaf.shape).map((i) => [i, i + 1] as const);
       for (const [low, high] of rows) {
         const outside =
           batch.length === 1 ? [[low, high] as const] : unravel(low, batch).map((i) => [i, i + 1] as const);
         const left = col - rect[2];
         found.push({
-          path: [...this.selection.path, ...column.key],
+          path: [...selection.path, ...leaf.key],
           index: [...outside, ...inside],
           get cells() {
             return Array.from(
@@ -263,6 +240,24 @@ export class TableModel {
     }
     return found;
   }
+
+  return {
+    selection,
+    info,
+    isLevel,
+    inner,
+    layout,
+    column,
+    dtype,
+    header,
+    storage,
+    tableRow,
+    time,
+    headers,
+    rowHeader,
+    boxes,
+    code,
+  };
 }
 
 /** What stands in a column whose leaf has too many elements in a row. */

@@ -24,7 +24,7 @@ import { createGrid, type Drawn, type GridSource } from "./grid";
 import { samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
-import { foldedText, type TableInfo, TableModel } from "./table-model";
+import { foldedText, type TableInfo, type TableModel, tableModel } from "./table-model";
 import { isAbort } from "./transport";
 
 type WirePage = {
@@ -134,7 +134,7 @@ export function createTable(ctx: Context): View {
       );
       if (asked !== selection || !value.table) return;
       forget();
-      model = new TableModel(asked, value.table);
+      model = tableModel(asked, value.table);
       store(value.pages, buffers);
       fail("");
       drawBar();
