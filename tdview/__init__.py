@@ -54,8 +54,8 @@ _EXPORTS: dict[str, str] = {
     **dict.fromkeys(
         (
             "AlreadyExistsError ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError EncodeError"
-            " FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotDirectoryError NotSupportedError"
-            " PickleRefusedError Problem ReadOnlyError TdviewError UnsupportedVersionError"
+            " FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotDirectoryError"
+            " NotSupportedError PickleRefusedError Problem ReadOnlyError TdviewError UnsupportedVersionError"
         ).split(),
         "tdview.errors",
     ),
