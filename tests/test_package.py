@@ -14,6 +14,16 @@ import pytest
 import tdview
 
 ROOT = Path(__file__).parents[1]
+PUBLIC = """
+    AlreadyExistsError Appender ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError Editor
+    EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict LockedError
+    MemoryMappedTensor MissingFileError NonTensorData NonTensorStack NotDirectoryError NotSupportedError
+    PickleRefusedError Problem ReadOnlyError Registry Report Rule TdviewError TensorClass TensorDict
+    TensorDictFuture UnsupportedVersionError append_memmap audit cat diff drop episodes from_tensordict
+    is_memmap_archive is_tensorclass lazy_stack load load_memmap open pack_memmap recover_append recover_save
+    refresh_archive_checksums rule save scan side_columns stack stats tensorclass to_tensordict unpack_memmap
+    verify
+"""
 HEAVY = ("torch", "pandas", "matplotlib", "ipywidgets", "anywidget", "numpy", "tensordict")
 
 
@@ -61,6 +71,10 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     check = f"{code}; import sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1].strip() == ""
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(tdview.__all__) == sorted(PUBLIC.split())
 
 
 def test_every_public_name_resolves() -> None:
