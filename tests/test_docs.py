@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
+import pytest
+from ipywidgets import Widget
+
+import tdview
 from tdview.errors import CODES
+from tdview.testing.sample import write_replay_buffer
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +33,22 @@ def test_files_that_documents_name_exist() -> None:
             assert list(ROOT.glob(name.rstrip("/"))), (document, name)
 
 
-def test_the_changelog_speaks_of_this_version() -> None:
-    import tdview
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_replay_buffer("buffer", capacity=64, steps=100)
+    (tmp_path / "buffer" / "storage" / "storage_metadata.json").unlink()  # a plain save, so that it can grow
+    (tmp_path / "buffer" / "storage").rename("run")
+    tdview.pack_memmap("run", "run.tdz")
+    names = {"rows": tdview.load_memmap("run.tdz")}
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 2
+    for block in blocks:
+        exec(block, names)
+    assert tdview.scan("run.tdz").batch_size == (128,)
+    Widget.close_all()  # the browsers, which live until they are closed
+    names.clear()
+    gc.collect()
 
+
+def test_the_changelog_speaks_of_this_version() -> None:
     assert f"## {tdview.__version__}" in (ROOT / "CHANGELOG.md").read_text()
