@@ -110,8 +110,8 @@ def write_directory(
     Raises:
         EncodeError: see `check_names`; or a target, or a directory of the save, is a symlink; or a source's blocks do
             not have the size that it states.
-        AlreadyExistsError: `existsok` is False and a file is there; or with `atomic` the directory is not empty.
-        ArgumentError: with `atomic`, the directory holds something else than a save.
+        AlreadyExistsError: `existsok` is False and a file is there; or with `atomic` the directory is not empty, or
+            holds something else than a save.
         NotDirectoryError: `prefix` is a file.
         ConcurrentWriteError: another writer is at work in `prefix`.
 
@@ -144,7 +144,8 @@ def _write_swapped(files: _Files, prefix: Path, existsok: bool) -> None:
         if not existsok:
             raise AlreadyExistsError(f"{prefix}: the directory is not empty; pass existsok=True to replace it")
         if not (prefix / META).is_file():
-            raise ArgumentError(f"{prefix}: the directory holds no save ({META}), so it is not replaced as a whole")
+            message = f"{prefix}: the directory holds no save ({META}), so it is not replaced as a whole"
+            raise AlreadyExistsError(message)
     target = Path(os.path.realpath(prefix))
     target.parent.mkdir(parents=True, exist_ok=True)
     with Stage(target.parent, target) as stage:

@@ -123,7 +123,7 @@ def test_existing_files_are_refused_before_the_first_write(tmp_path: Path) -> No
 def test_an_atomic_save_replaces_nothing_but_saves(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "thesis.tex").write_text("mine")
-    with pytest.raises(ArgumentError):
+    with pytest.raises(AlreadyExistsError):
         write_directory(NEW, tmp_path / "d", atomic=True)
     for atomic in (False, True):
         with pytest.raises(NotDirectoryError):
