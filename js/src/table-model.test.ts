@@ -28,6 +28,8 @@ const info = (over: Partial<TableInfo>): TableInfo => ({
   columns: [],
   hidden: 0,
   batch: [],
+  base: [],
+  companions: [],
   rowAxis: 0,
   colAxis: 1,
   index: [0, 0],
@@ -188,6 +190,15 @@ describe("a level", () => {
     expect(model.code("run", [0, 2, 0, 2])).toContain('level.frame(rows=slice(0, 2), keys=["obs"])');
     expect(model.code("run", [0, 2, 0, 7])).toContain("level.frame(rows=slice(0, 2))");
     expect(model.code("run", [0, 2, 3, 4])).toContain('keys=[("next", "m")]');
+  });
+
+  it("may be a leaf with others beside it", () => {
+    const two = tableModel(
+      selection({ path: ["next", "reward"], shape: [6, 1] }),
+      info({ cols: 2, columns: [column(["next", "reward"], [1]), column(["done"], [1])], batch: [6] }),
+    );
+    expect(two.boxes([1, 2, 0, 2]).map(({ path }) => path)).toEqual([["next", "reward"], ["done"]]);
+    expect(two.code("run", [0, 2, 0, 2])).toContain('frame(rows=slice(0, 2), keys=[("next", "reward"), "done"])');
   });
 
   it("shows several batch dims as one index", () => {

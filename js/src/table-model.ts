@@ -31,6 +31,10 @@ export type TableInfo = Mapping & {
   /** Leaves that the table leaves out because there are too many. */
   readonly hidden: number;
   readonly batch: readonly number[];
+  /** The level that `columns` stand below; the leaf itself without columns. */
+  readonly base: Path;
+  /** Keys below the shared level of leaves that can stand beside this one. */
+  readonly companions: readonly Path[];
 };
 
 /** What one edit changes: a box of one leaf, and where its elements stand in the rectangle. */
@@ -46,7 +50,7 @@ export type TableModel = ReturnType<typeof tableModel>;
 export function tableModel(selection: Selection, info: TableInfo) {
   const { rows, cols, order, ring, columns, batch, rowAxis, colAxis, index } = info;
   const { path, shape } = selection;
-  const isLevel = selection.dtype === null;
+  const isLevel = selection.dtype === null || columns.length > 0;
   /** Table rows that share an index of axis 0. */
   const inner = isLevel
     ? Math.max(
@@ -167,11 +171,11 @@ export function tableModel(selection: Selection, info: TableInfo) {
         const text = key.length === 1 ? (key[0] ?? "") : `(${key.join(", ")})`;
         if (keys.at(-1) !== text) keys.push(text);
       }
-      const only = keys.length < columns.length ? `, keys=[${keys.join(", ")}]` : "";
+      const only = keys.length < columns.length || selection.dtype ? `, keys=[${keys.join(", ")}]` : "";
       const parts = spans.map(
         ([start, stop]) => `frame(rows=slice(${Math.floor(start / inner)}, ${Math.ceil(stop / inner)})${only})`,
       );
-      return python(pyNode(location, path), "level", batch.length ? parts : ["frame()"], "pandas", "pd");
+      return python(pyNode(location, info.base), "level", batch.length ? parts : ["frame()"], "pandas", "pd");
     }
     const parts = spans.map(
       ([start, stop]) => `numpy(${indexText(leafBox(rect, start, stop, 0).index, selection.shape ?? [])})`,
@@ -226,7 +230,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
           batch.length === 1 ? [[low, high] as const] : unravel(low, batch).map((i) => [i, i + 1] as const);
         const left = col - rect[2];
         found.push({
-          path: [...selection.path, ...leaf.key],
+          path: [...info.base, ...leaf.key],
           index: [...outside, ...inside],
           get cells() {
             return Array.from(

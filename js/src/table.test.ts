@@ -53,6 +53,8 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
       columns: [],
       hidden: 0,
       batch: [],
+      base: ["x"],
+      companions: [],
       rowAxis: 0,
       colAxis: 1,
       index: [0, 0],

@@ -21,7 +21,7 @@ import { h, setAttribute, setText } from "./dom";
 import { download, menu } from "./download";
 import { cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
 import { createGrid, type Drawn, type GridSource } from "./grid";
-import { samePath } from "./protocol";
+import { type Path, samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
 import { foldedText, type TableInfo, type TableModel, tableModel } from "./table-model";
@@ -44,6 +44,8 @@ export function createTable(ctx: Context): View {
   let model: TableModel | null = null;
   let cache = new BlockCache();
   let format: Format = "plain";
+  /** Other leaves that stand beside the selected one, as long as they can. */
+  let beside: readonly Path[] = [];
   let view: Partial<Mapping> & { order?: "storage" | "time" } = {};
   let serial = 0;
   const underWay = new Map<number, AbortController>();
@@ -87,12 +89,14 @@ export function createTable(ctx: Context): View {
     ],
     (kind) => void save(kind),
   );
+  const others = h("span", { class: "tdv-axis" });
   const bar = h(
     "div",
     { class: "tdv-tools" },
     shown,
     order,
     goto,
+    others,
     dims.element,
     h("span", { class: "tdv-fill" }),
     formats,
@@ -110,7 +114,7 @@ export function createTable(ctx: Context): View {
   ctx.rpc.onEvent((event) => {
     if (event.event !== "changed" || !selection) return;
     const { path } = event;
-    if (path && !selection.path.every((part, i) => part === path[i])) return;
+    if (path && !(model?.info.base ?? selection.path).every((part, i) => part === path[i])) return;
     cache.expire();
     grid.draw();
   }, ctx.signal);
@@ -129,7 +133,14 @@ export function createTable(ctx: Context): View {
     try {
       const { value, buffers } = await ctx.rpc.request<PageReply>(
         "table.page",
-        { path: asked.path, view, describe: true, raw: format === "hex", blocks, ...(at === null ? {} : { at }) },
+        {
+          path: asked.path,
+          view: { ...view, with: beside },
+          describe: true,
+          raw: format === "hex",
+          blocks,
+          ...(at === null ? {} : { at }),
+        },
         { signal: AbortSignal.any([ctx.signal, opening.signal]) },
       );
       if (asked !== selection || !value.table) return;
@@ -219,10 +230,13 @@ export function createTable(ctx: Context): View {
     }
   }
 
-  const arrangement = ({ info }: TableModel) =>
-    info.columns.length || selection?.dtype === null
-      ? { order: info.order }
-      : { rowAxis: info.rowAxis, colAxis: info.colAxis, index: info.index, order: info.order };
+  const arrangement = ({ info }: TableModel) => ({
+    rowAxis: info.rowAxis,
+    colAxis: info.colAxis,
+    index: info.index,
+    order: info.order,
+    with: info.columns.length ? beside : [],
+  });
 
   function source(table: TableModel): GridSource {
     return {
@@ -425,10 +439,42 @@ export function createTable(ctx: Context): View {
   function drawBar(): void {
     if (!model) return;
     const { ring, order: now, rows } = model.info;
+    drawBeside(model.info);
     order.hidden = !ring;
     setAttribute(order, "aria-pressed", String(now === "time"));
     goto.hidden = rows < 2;
     dims.show(model.selection, model.info);
+  }
+
+  /** Which leaves stand beside this one, and a menu of those that can. */
+  function drawBeside({ companions, columns }: TableInfo): void {
+    const isIn = (key: Path) => beside.some((other) => samePath(other, key));
+    const set = (keys: readonly Path[]) => {
+      beside = keys;
+      void open(true, null);
+    };
+    const text = `with: ${beside.map((key) => key.join(".")).join(", ")}`;
+    const shownOnes =
+      columns.length && companions.length
+        ? [
+            h(
+              "button",
+              { type: "button", class: "tdv-toggle", title: "Remove these columns", onclick: () => set([]) },
+              text,
+            ),
+          ]
+        : [];
+    const rest = companions
+      .filter((key) => !columns.length || !isIn(key))
+      .map((key) => [JSON.stringify(key), key.join(".")] as const);
+    const add = rest.length
+      ? [
+          menu("+ column", "Show another leaf beside this one", rest, (key) =>
+            set([...beside.filter((other) => !samePath(other, JSON.parse(key))), JSON.parse(key)]),
+          ),
+        ]
+      : [];
+    others.replaceChildren(...shownOnes, ...add);
   }
 
   function drawShown(rect: Rect): void {

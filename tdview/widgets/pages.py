@@ -2,7 +2,8 @@
 
 It does not know how a leaf becomes a table (`planes`) nor how edits are made.
 
-Operations (``view`` is ``{rowAxis, colAxis, index, order, picture}``, all optional; spans are half-open):
+Operations (``view`` is ``{rowAxis, colAxis, index, order, with}``, all optional; ``with`` names other leaves to stand
+beside a leaf; spans are half-open):
 
 - ``table.page`` ``{path, view, blocks: [[row, row, col, col], …], describe, raw, at}`` → ``{table?, at?, pages: [{rows,
   cols, segments: [{start, cols, wire}], edited: [[row, row, col, col], …]}]}`` and one buffer per segment, row-major.
@@ -19,7 +20,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tdview.errors import ArgumentError, NotSupportedError, shown
 from tdview.widgets.messages import Reply, bool_arg, int_arg, path_arg, str_arg
-from tdview.widgets.planes import Asked, Box, LeafPlane, LevelPlane, Plane, Span, clamp, default_axes
+from tdview.widgets.planes import (
+    Asked,
+    Box,
+    LeafPlane,
+    LevelPlane,
+    Plane,
+    Span,
+    base_of,
+    clamp,
+    companions,
+    default_axes,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,12 +107,32 @@ def plane_of(node: Node, view: object) -> Plane:
     if leaf.is_nested:
         name = ".".join(leaf.path)
         raise NotSupportedError(f"{name}: the rows of a nested tensor differ in shape, so it has no table")
+    beside = _beside(leaf, view.get("with", []), order)
+    if beside is not None:
+        return beside
     index = view.get("index", [])
     if not isinstance(index, list) or not all(isinstance(place, int) for place in index):
         raise ArgumentError(f"index: expected a list of integers, got {shown(index)}")
     picture = leaf.dtype == "torch.uint8" and len(leaf.shape) >= 3
     rows, cols = default_axes(leaf.shape, picture=picture)
     return LeafPlane(leaf, _axis(view, "rowAxis", rows), _axis(view, "colAxis", cols), index, order)
+
+
+def _beside(leaf: Leaf, keys: object, order: Asked) -> LevelPlane | None:
+    """The leaf with others beside it; None where there are none, or none that fits."""
+    if not isinstance(keys, list) or not all(
+        isinstance(key, list) and all(isinstance(part, str) for part in key) for key in keys
+    ):
+        raise ArgumentError(f"with: expected a list of nested keys, got {shown(keys)}")
+    known = companions(leaf) if keys else []
+    base = base_of(leaf)
+    chosen = [leaf_of(base[tuple(key)]) for key in keys if key in known] if base is not None else []
+    others = [other for other in chosen if other is not None]
+    if base is None or not others:
+        return None
+    plane = LevelPlane(base, order, [leaf, *others])
+    plane.companions = known
+    return plane
 
 
 def leaf_of(node: Node) -> Leaf | None:

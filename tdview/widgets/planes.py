@@ -30,7 +30,9 @@ __all__ = [
     "Ring",
     "Segment",
     "Span",
+    "base_of",
     "clamp",
+    "companions",
     "default_axes",
     "ring_of",
 ]
@@ -45,6 +47,8 @@ FOLD = 64
 """A leaf with more elements in a row is one folded column of a level's table: its numbers are in its own table."""
 MAX_LEAVES = 1000
 """Leaves of a level's table; the rest is counted and said."""
+MAX_COMPANIONS = 200
+"""Leaves that are offered to stand beside another."""
 MAX_COUNTED = 20_000
 """Leaves that are counted at all."""
 
@@ -283,6 +287,8 @@ class LeafPlane(Plane):
             "columns": [],
             "hidden": 0,
             "batch": [],
+            "base": list(self.node.path),
+            "companions": companions(self.node) if self.row_axis == 0 and self.col_axis in (None, 1) else [],
         }
 
     def _read(self, rows: Span, cols: Span, raw: bool) -> list[Segment]:
@@ -305,16 +311,21 @@ class LeafPlane(Plane):
 
 
 class LevelPlane(Plane):
-    """All leaves below a level side by side: a row per element of the batch, a column per element of a key."""
+    """Leaves below a level side by side: a row per element of the batch, a column per element of a key.
 
-    def __init__(self, node: Node, order: Asked) -> None:
+    `leaves` are the ones to show, None for all.
+    """
+
+    def __init__(self, node: Node, order: Asked, leaves: Sequence[Leaf] | None = None) -> None:
         self.batch = tuple(node.batch_size or ())
         self.inner = math.prod(self.batch[1:])
         total = math.prod(self.batch)
         super().__init__(node, ring_of(node, self.batch[0]) if self.batch else None, order, total)
+        self.companions: list[list[str]] = []
+        """Keys of leaves that could stand beside the first one, where it is shown with others."""
         self.columns: list[Column] = []
         self.hidden = self.cols = 0
-        for leaf in itertools.islice(node.leaves(), MAX_COUNTED):
+        for leaf in itertools.islice(node.leaves(), MAX_COUNTED) if leaves is None else leaves:
             if len(self.columns) == MAX_LEAVES:
                 self.hidden += 1
                 continue
@@ -342,6 +353,8 @@ class LevelPlane(Plane):
             "columns": [column.as_dict() for column in self.columns],
             "hidden": self.hidden,
             "batch": list(self.batch),
+            "base": list(self.node.path),
+            "companions": self.companions,
         }
 
     def _column(self, leaf: Leaf) -> Column:
@@ -394,6 +407,32 @@ class LevelPlane(Plane):
         values = np.asarray(_bits(leaf, (slice(low, high),)) if raw else leaf.numpy((slice(low, high),)))
         flat = values.reshape((high - low) * self.inner, elements)
         return flat[rows[0] - low * self.inner : rows[1] - low * self.inner]
+
+
+def base_of(leaf: Leaf) -> Node | None:
+    """The highest level whose batch the leaf shares: its other leaves can stand beside it, row by row."""
+    base, above = None, leaf.parent
+    while above is not None and above.batch_size:
+        if tuple(leaf.shape[: len(above.batch_size)]) == above.batch_size:
+            base = above
+        above = above.parent
+    elements = 0 if base is None else math.prod(leaf.shape[len(base.batch_size or ()) :])
+    return base if 1 <= elements <= FOLD else None
+
+
+def companions(leaf: Leaf) -> list[list[str]]:
+    """Keys, below `base_of`, of the leaves that can stand beside this one."""
+    base = base_of(leaf)
+    if base is None:
+        return []
+    batch = tuple(base.batch_size or ())
+    found = []
+    for other in itertools.islice(base.leaves(), MAX_COMPANIONS):
+        shape = tuple(other.shape)
+        fits = shape[: len(batch)] == batch and not other.is_nested and 1 <= math.prod(shape[len(batch) :]) <= FOLD
+        if fits and other.path != leaf.path:
+            found.append(list(other.path[len(base.path) :]))
+    return found
 
 
 def clamp(span: Span, size: int) -> Span:

@@ -170,6 +170,31 @@ def test_a_level_is_one_row_per_transition_and_one_column_per_element(open_view:
     assert second[:, 0].tolist() == done.tolist()
 
 
+def test_other_leaves_stand_beside_a_leaf(open_view: Callable[..., View]) -> None:
+    reward = np.arange(6, dtype="<f4")
+    done = np.arange(6) == 5
+    entries = {
+        "pixels": ("uint8", [6, 3, 8, 8]),
+        "done": ("bool", [6, 1], done.tobytes()),
+        "next": {"reward": ("float32", [6, 1], reward.tobytes())},
+    }
+    view = open_view(entries, [6], "r+")
+    path = ["next", "reward"]
+    value, _ = page(view, path, describe=True)
+    assert value["table"]["companions"] == [["done"]]
+    beside = {"with": [["done"], ["pixels"], ["absent"]]}
+    value, buffers = page(view, path, [0, 6, 0, 9], describe=True, view=beside)
+    table = value["table"]
+    assert [column["key"] for column in table["columns"]] == [["next", "reward"], ["done"]]
+    assert (table["base"], table["companions"]) == ([], [["done"]])
+    first, second = arrays(value, buffers)
+    assert (first[:, 0].tolist(), second[:, 0].tolist()) == (reward.tolist(), done.tolist())
+    view.ask("edit", {"path": ["done"], "index": [[2, 3], [0, 1]], "values": "True"})
+    value, _ = page(view, path, [0, 6, 0, 9], view=beside)
+    assert value["pages"][0]["edited"] == [[2, 3, 1, 2]]
+    assert view.refused("table.page", {"path": path, "view": {"with": ["done"]}}) == "ArgumentError"
+
+
 def test_several_batch_dims_are_flattened(open_view: Callable[..., View]) -> None:
     data = np.arange(4 * 3 * 2, dtype="<i4").reshape(4, 3, 2)
     view = open_view({"x": ("int32", [4, 3, 2], data.tobytes()), "s": ("int64", [4, 3])}, [4, 3])
