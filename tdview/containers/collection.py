@@ -52,6 +52,7 @@ class Collection:
     """
 
     _locked: bool = False
+    _undo: str = ""
     _held: bool = False
     _mapped: bool = False
     _prefix: Path | None = None
@@ -254,8 +255,12 @@ class Collection:
         return self._locked
 
     def lock_(self) -> Self:
-        """Forbids to add, remove or replace entries, here and in every nested collection."""
+        """Forbids to add, remove or replace entries, here and in every nested collection.
+
+        As a context manager, allows it again at the end of the block.
+        """
         self._locked = True
+        self._undo = "unlock_"
         for child in self._children():
             child._held = True
             child.lock_()
@@ -264,13 +269,24 @@ class Collection:
     def unlock_(self) -> Self:
         """Allows it again; the collection then counts as not memory-mapped.
 
+        As a context manager, forbids it again at the end of the block.
+
         Raises:
             LockedError: it is part of a collection that is locked as a whole.
         """
         if self._held:
             raise LockedError("this collection is part of a locked one; unlock that one")
         self._release()
+        self._undo = "lock_"
         return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        undo, self._undo = self._undo, ""
+        if undo:
+            getattr(self, undo)()
 
     def _release(self) -> None:
         self._locked = self._held = self._mapped = False

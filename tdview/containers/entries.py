@@ -260,6 +260,34 @@ class Entries(Compared, Collection):
         value._shared = old._shared
         self._set(key, value)
 
+    def get_at(self, key: NestedKey, index: Any) -> Any:
+        """Rows of one entry."""
+        return unwrapped(self._found(key)[index])
+
+    def set_at_(self, key: NestedKey, value: Any, index: Any) -> Self:
+        """Writes rows of one entry in place. Allowed when locked."""
+        entry = self._found(key)
+        if is_plain_value(entry):
+            parts = unravel(key)
+            holder: Any = self._found(parts[:-1]) if len(parts) > 1 else self
+            holder._overwrite(parts[-1], entry._with_rows(index, value))
+        else:
+            entry[index] = value
+        return self
+
+    def update_at_(self, other: Any, index: Any) -> Self:
+        """Writes rows of the entries that `other` has in place; they must exist here. Allowed when locked."""
+        pairs = list(_pairs(other))
+        for key, _ in pairs:
+            self._found(key)
+        for key, value in pairs:
+            entry = self._found(key)
+            if is_level(entry):
+                entry.update_at_(value, index)
+            else:
+                self.set_at_(key, value, index)
+        return self
+
     def set_non_tensor(self, key: NestedKey, value: Any) -> Self:
         """Sets a value as non-tensor data, whatever its type."""
         from tdview.containers.non_tensor import NonTensorData

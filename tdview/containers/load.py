@@ -29,6 +29,7 @@ from tdview.errors import (
     InterruptedAppendError,
     KeyMissingError,
     LockedError,
+    MissingFileError,
     Problem,
     shown,
 )
@@ -127,6 +128,8 @@ def _interruptions_named(prefix: str | os.PathLike[str]) -> Iterator[None]:
         if os.path.isdir(prefix) and inspect_append(Path(prefix)) is not None:
             message = f"{prefix}: an append was interrupted ({error}); tdview.recover_append ends it"
             raise InterruptedAppendError(message, [Problem("interrupted_append", message)]) from error
+        if os.path.isdir(prefix) and any(problem.code == "missing_meta" for problem in error.problems):
+            raise MissingFileError(str(error), error.problems) from error
         raise
 
 

@@ -30,7 +30,7 @@ __all__ = ["TensorClass", "UnknownTensorClass", "class_of", "is_tensorclass", "t
 T = TypeVar("T")
 
 _OWN = frozenset(
-    ("_tensordict", "_saved_type", "_locked", "_held", "_mapped", "_prefix", "batch_size", "names", "device")
+    ("_tensordict", "_saved_type", "_locked", "_undo", "_held", "_mapped", "_prefix", "batch_size", "names", "device")
 )
 
 

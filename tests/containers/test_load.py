@@ -239,7 +239,7 @@ def test_missing_save(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_memmap(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DecodeError):
+    with pytest.raises(FileNotFoundError):
         load_memmap(tmp_path / "empty")
     (tmp_path / "x.tdz").write_text("no zip")
     with pytest.raises(DecodeError):

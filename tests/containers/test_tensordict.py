@@ -196,6 +196,30 @@ def test_lock_forbids_structure_and_allows_values(td):
     td["next"].set("a", torch.ones(3))
 
 
+def test_rows_of_single_entries(td):
+    td.lock_()
+    td.set_at_("obs", 0.0, 0).set_at_(("next", "reward"), 5.0, slice(1, 3)).set_at_("tags", "z", 1)
+    assert td["obs"][0].sum() == 0
+    assert td.get_at(("next", "reward"), 2).item() == 5
+    assert td.get_at("tags", 1) == "z"
+    td.update_at_({"obs": torch.ones(4), "next": {"reward": torch.zeros(1)}}, 2)
+    assert td["obs"][2].tolist() == [1.0] * 4
+    assert td["next", "reward"][2] == 0
+    with pytest.raises(KeyMissingError):
+        td.update_at_({"obs": torch.zeros(4), "missing": 1}, 0)
+    assert td["tags"] == ["a", "z", "c"]
+
+
+def test_lock_can_be_lifted_for_a_block(td):
+    td.lock_()
+    with td.unlock_() as open_td:
+        open_td["new"] = torch.ones(3)
+    assert td.is_locked
+    with td.unlock_().lock_():
+        assert td.is_locked
+    assert not td.is_locked
+
+
 def test_derived_tensordicts(td):
     assert list(td.select("obs", ("next", "reward")).keys(True)) == ["obs", ("next", "reward"), "next"]
     assert list(td.exclude("obs", ("next", "note"), "label", "missing").keys(True)) == [
