@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -30,9 +30,6 @@ from tdview.containers.shapes import (
     viewed,
 )
 from tdview.errors import ArgumentError, LockedError
-
-if TYPE_CHECKING:
-    from tdview.containers.tensordict import TensorDict
 
 __all__ = ["Collection", "sizes_of"]
 
@@ -93,6 +90,10 @@ class Collection:
     @abstractmethod
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """On another device or of another dtype, as `torch.Tensor.to`."""
+
+    @abstractmethod
+    def to_tensordict(self) -> Any:
+        """A dense `TensorDict` of the same entries, or a copy of non-tensor data."""
 
     def _plain(self) -> Any:
         """Of non-tensor data, what it holds; the collection itself otherwise."""
@@ -350,10 +351,6 @@ class Collection:
         from tdview.containers.stacking import lazy_stack
 
         return lazy_stack(items, dim)
-
-    def to_tensordict(self) -> TensorDict:
-        """A dense `TensorDict` of the same entries; copies."""
-        raise NotImplementedError
 
 
 _TORCH_METHODS = frozenset(

@@ -6,6 +6,7 @@ It does not know how they are written.
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -76,13 +77,17 @@ class NonTensorBase(Savable, Collection):
             rewrite_value(self, self._prefix)
             self._shared = shared
 
+    def to_tensordict(self) -> Self:
+        """A copy: there is nothing to make dense."""
+        return self.clone()
+
+    @abstractmethod
     def _array(self) -> np.ndarray[Any, Any]:
         """The values as an object array of the batch size."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _with_batch(self, batch: torch.Size) -> Any:
         """The same values in a tensordict of another batch size."""
-        raise NotImplementedError
 
     def _with_rows(self, index: Any, value: Any) -> NonTensorBase:
         """The same values, those at `index` replaced by `value`; non-tensor data becomes a stack if they differ."""

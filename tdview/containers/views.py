@@ -5,6 +5,7 @@ It does not know how the view is written or read.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -105,8 +106,9 @@ class _View(Savable, TensorDictBase):
         stacked = self._stacked()
         return (self._source if stacked is None else stacked)._type(key)  # type: ignore[no-any-return]
 
+    @abstractmethod
     def _moved_names(self, names: Names) -> Names:
-        raise NotImplementedError
+        """Dim names of the source after the operation."""
 
     @property
     def names(self) -> Names:
@@ -152,8 +154,9 @@ class _View(Savable, TensorDictBase):
         """A dense copy; ``recurse=False`` gives the same view of a shallow copy."""
         return self.to_tensordict() if recurse else self._of_source(self._source.clone(recurse=False))
 
+    @abstractmethod
     def _of_source(self, source: Any) -> Any:
-        raise NotImplementedError
+        """The same view of another source."""
 
 
 class SubTensorDict(_View):
