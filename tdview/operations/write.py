@@ -93,11 +93,11 @@ def write_directory(
 ) -> None:
     """Writes a save into the directory `prefix`.
 
-    A write that fails leaves the disk as it was. Into a new or empty directory the files are written in place, the
-    ``meta.json`` of a level after its files and the top one last: a kill leaves a directory without the top
-    ``meta.json``. Over an old save, everything is written beside it first and then moved into place, so the disk
-    holds both for a while; files of the old save that the new one does not have are removed, files that are not of
-    the format stay. Old files are replaced, never written over: readers that mapped them keep the old values.
+    A write that fails leaves the disk as it was. A new directory appears as a whole: it is written beside its place
+    and then renamed. Into an empty directory the files are written in place, the top ``meta.json`` last: a kill leaves
+    a directory without it. Over an old save, everything is written beside it first and then moved into place, so the
+    disk holds both for a while; files of the old save that the new one does not have are removed, files that are not
+    of the format stay. Old files are replaced, never written over: readers that mapped them keep the old values.
     A file whose bytes already lie at its place (`SourceFile.mapped_at`) is left alone. Nothing is synced to the disk.
 
     Args:
@@ -122,7 +122,7 @@ def write_directory(
     if os.path.lexists(prefix) and not prefix.is_dir():
         raise NotDirectoryError(f"{prefix}: expected a directory, got a file")
     files = _Files(level, progress, num_threads)
-    if atomic:
+    if atomic or not os.path.lexists(prefix):
         _write_swapped(files, prefix, existsok)
     elif not _has_content(prefix):
         files.write(str(prefix))
@@ -147,14 +147,19 @@ def _write_swapped(files: _Files, prefix: Path, existsok: bool) -> None:
             message = f"{prefix}: the directory holds no save ({META}), so it is not replaced as a whole"
             raise AlreadyExistsError(message)
     target = Path(os.path.realpath(prefix))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with Stage(target.parent, target) as stage:
-        try:
-            files.write(str(stage.new))
-        except BaseException:
-            stage.discard()
-            raise
-        stage.swap()
+    parents: list[str] = []
+    try:
+        _make_directories(str(target.parent), parents)
+        with Stage(target.parent, target) as stage:
+            try:
+                files.write(str(stage.new))
+            except BaseException:
+                stage.discard()
+                raise
+            stage.swap()
+    except BaseException:
+        _remove_made(parents)
+        raise
 
 
 def _write_merged(files: _Files, prefix: Path, existsok: bool) -> None:

@@ -5,9 +5,11 @@ It does not know what is written. What a kill can leave behind is described here
 
 from __future__ import annotations
 
+import array
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,9 @@ from tdview.errors import AlreadyExistsError, ArgumentError, ReadOnlyError
 from tdview.storage.crc import crc32
 from tdview.storage.fileio import write_all
 from tdview.storage.lock import is_locked, lock_writer
+
+if sys.platform == "linux":
+    import fcntl
 
 __all__ = [
     "OWN_STAGE",
@@ -34,6 +39,7 @@ STAGE_PREFIX = ".tdtmp-"
 OWN_STAGE = re.compile(re.escape(STAGE_PREFIX) + "[0-9a-f]{8}-")
 """How the name of a directory begins in which tdview works; see `Stage`."""
 _STALE = "stale"
+_GET_FLAGS, _SET_FLAGS, _TOP_OF_HIERARCHY = 0x80086601, 0x40086602, 0x00020000  # FS_IOC_*FLAGS, FS_TOPDIR_FL
 
 Outcome = Literal["completed", "restored", "discarded"]
 
@@ -113,6 +119,22 @@ def _give_name(fd: int, target: Path, existsok: bool) -> str | None:
     return name
 
 
+def _spread(fd: int) -> None:
+    """Tells ext4 that what is made in a directory has nothing to do with its neighbours (as ``chattr +T`` does).
+
+    It then takes the inodes of a new save from another part of the disk than those of saves that were removed just
+    before. Without a journal, ext4 looks at every inode that was freed in the last minutes whenever it makes a file
+    near them: a save of 3000 leaves takes ten times as long after a few such saves have been removed.
+    """
+    if sys.platform != "linux":
+        return
+    flags = array.array("l", [0])
+    with suppress(OSError):  # another file system
+        fcntl.ioctl(fd, _GET_FLAGS, flags, True)
+        flags[0] |= _TOP_OF_HIERARCHY
+        fcntl.ioctl(fd, _SET_FLAGS, flags)
+
+
 def _stage_name(target: Path) -> str:
     """How the names of the stages for a directory begin."""
     return f"{STAGE_PREFIX}{crc32(os.fsencode(target.name)):08x}-"
@@ -129,7 +151,7 @@ def fresh_name() -> str:
 class Stage:
     """A directory ``.tdtmp-…`` in which a save is written before it takes its place.
 
-    It holds ``new`` (what is written), ``old`` (what is replaced) and ``stale`` (files of the old save that go away).
+    It holds ``new…`` (what is written), ``old`` (what is replaced) and ``stale`` (files of the old save that go away).
     Its name tells which directory it is meant for. The writer holds its lock, so that a stage without a lock is known
     to be left over.
 
@@ -139,14 +161,16 @@ class Stage:
     """
 
     def __init__(self, parent: Path, target: Path) -> None:
-        self.path = parent / f"{_stage_name(target)}{os.urandom(4).hex()}"
-        self.new = self.path / "new"
+        mark = os.urandom(4).hex()
+        self.path = parent / f"{_stage_name(target)}{mark}"
+        self.new = self.path / f"new{mark}"
         self.target = target
         self._fd: int | None = None
         os.mkdir(self.path)
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             lock_writer(self._fd, self.path)
+            _spread(self._fd)
             os.mkdir(self.new)
         except BaseException:
             try:
@@ -164,8 +188,8 @@ class Stage:
             os.close(fd)
 
     def discard(self) -> None:
-        """Removes the stage and all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes the stage and all that is in it; what cannot be removed is cleared away by `recover_stage`."""
+        _clear(self.path)
 
     def swap(self) -> None:
         """Puts ``new`` in the place of the target directory as a whole.
@@ -209,8 +233,8 @@ class Stage:
 def _finish_merge(stage: Path, target: Path) -> None:
     stale = os.fsdecode((stage / _STALE).read_bytes())
     _remove(target, [name for name in stale.split("\0") if name])
-    _move_tree(str(stage / "new"), str(target))
-    shutil.rmtree(stage, ignore_errors=True)
+    _move_tree(str(_new_of(stage)), str(target))
+    _clear(stage)
 
 
 def _move_tree(source: str, target: str) -> None:
@@ -247,6 +271,13 @@ def _remove(target: Path, names: Iterable[str]) -> None:
             os.rmdir(target / parent)
 
 
+def _clear(stage: Path) -> None:
+    for _ in range(2):  # a passing fault of the system must not leave it behind
+        with suppress(OSError):
+            shutil.rmtree(stage)
+            return
+
+
 def _write_small(path: Path, content: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -279,8 +310,13 @@ def _is_stage_of(stage: Path, target: Path) -> bool:
         return False
     mine = stage.name.startswith(_stage_name(target))
     if not mine:
-        mine = (stage / "new").is_dir() and (stage / "old").is_dir() and not os.path.lexists(target)
+        mine = _new_of(stage).is_dir() and (stage / "old").is_dir() and not os.path.lexists(target)
     return mine and not is_locked(stage)
+
+
+def _new_of(stage: Path) -> Path:
+    """The directory in a stage that holds the new save; tensordict calls it ``new``."""
+    return next(stage.glob("new*"), stage / "new")
 
 
 def stage_outcome(stage: Path, target: Path) -> Outcome:
@@ -289,7 +325,7 @@ def stage_outcome(stage: Path, target: Path) -> Outcome:
     ``"completed"``: the new save is whole and takes its place. ``"restored"``: the old save is put back.
     ``"discarded"``: the target is as it was, the rest of the new save is removed.
     """
-    complete = (stage / "new" / "meta.json").is_file()
+    complete = (_new_of(stage) / "meta.json").is_file()
     if stage.parent == target:
         merging = (stage / _STALE).is_file() and not (target / "meta.json").is_file()
         return "completed" if complete and merging else "discarded"
@@ -306,6 +342,6 @@ def recover_stage(stage: Path, target: Path) -> Outcome:
     if outcome == "completed" and stage.parent == target:
         _finish_merge(stage, target)
     elif outcome != "discarded":
-        os.rename(stage / ("new" if outcome == "completed" else "old"), target)
-    shutil.rmtree(stage, ignore_errors=True)
+        os.rename(_new_of(stage) if outcome == "completed" else stage / "old", target)
+    _clear(stage)
     return outcome

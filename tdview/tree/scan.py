@@ -11,6 +11,7 @@ from pathlib import Path
 from tdview.errors import DecodeError, MissingFileError, Problem, UnsupportedVersionError
 from tdview.format.payload import META
 from tdview.storage.opening import open_store
+from tdview.storage.staging import find_stages, stage_outcome
 from tdview.storage.store import Mode, Store
 from tdview.tree.collection import find
 from tdview.tree.node import Node
@@ -72,6 +73,11 @@ def root_of(store: Store) -> Node:
 
 def _nothing_at(location: Path) -> str:
     message = f"{location}: there is no such file or directory"
+    target = Path(os.path.realpath(location))
+    for stage in find_stages(target):
+        will = {"completed": "complete it", "restored": "put the old save back", "discarded": "clear it away"}
+        done = will[stage_outcome(stage, target)]
+        return f"{message}, but an interrupted save lies in {stage}; tdview.recover_save will {done}"
     try:
         staged = [name for name in os.listdir(location.parent) if name.startswith(".tdtmp-")]
     except OSError:

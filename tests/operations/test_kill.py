@@ -114,13 +114,22 @@ def test_a_save_over_an_old_one_that_is_killed_can_be_ended(tmp_path: Path) -> N
         assert on_disk(tmp_path / "s") in (contents(SMALL), contents(LARGE))
 
 
-def test_a_first_save_that_is_killed_is_seen_to_be_incomplete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_first_save_that_is_killed_is_not_taken_for_a_whole_one(tmp_path: Path, empty: bool) -> None:
     for seed in range(KILLS):
-        work = "import itertools; n = itertools.count()\nLOOP write_directory(LARGE, root / f's{next(n)}')"
-        kill_while(work, tmp_path, seed)
-        for save in tmp_path.iterdir():
+        make = "(root / f's{k}').mkdir();" if empty else ""
+        work = f"LOOP k = next(n); {make} write_directory(LARGE, root / f's{{k}}')"
+        kill_while(f"import itertools; n = itertools.count()\n{work}", tmp_path, seed)
+        for save in tmp_path.glob("s*"):
             assert (save / "meta.json").exists() <= (on_disk(save) == contents(LARGE))
+            assert empty or (save / "meta.json").exists()
+            recover_save(save)
             shutil.rmtree(save)
+        for number in range(10_000):
+            if not list(tmp_path.iterdir()):
+                break
+            recover_save(tmp_path / f"s{number}")
+        assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflate"])
