@@ -186,11 +186,14 @@ class Builder:
         if entry.is_nested:
             return self._nested_leaf(node, key, entry, dtype, name)
         if type(store) is DirectoryStore:
-            filename = f"{store._root}/{place}"
+            filename = store.path(place)
             identity = self._check_file(node, key, entry, filename, nbytes) if nbytes else None
             return Pending(filename, dtype, entry.shape, self.mode, identity)
-        leaf = PendingEntry(self._archive(node), place, dtype, entry.shape)
-        self._check_entry(node, key, entry, leaf, nbytes)
+        archive = self._map or self._archive(node)
+        leaf = PendingEntry(archive, place, dtype, entry.shape)
+        found = archive.store.directory.sizes(place)
+        if found is None or found[2] != nbytes or found[1] or found[0] & 1 or self.mode == "r+":
+            self._check_entry(node, key, entry, leaf, nbytes, found)
         return leaf
 
     def _archive(self, node: Node) -> ArchiveMap:
@@ -248,9 +251,17 @@ class Builder:
             raise ReadOnlyError(f"{filename}: the file may not be written; load it with mode=None or 'r'")
         return status.st_ino
 
-    def _check_entry(self, node: Node, key: str, entry: LeafEntry, leaf: PendingEntry, nbytes: int) -> None:
+    def _check_entry(
+        self,
+        node: Node,
+        key: str,
+        entry: LeafEntry,
+        leaf: PendingEntry,
+        nbytes: int,
+        found: tuple[int, int, int] | None,
+    ) -> None:
+        """Raises unless a leaf can be read from its zip entry, of which flags, method and size were found."""
         store, place = leaf.archive.store, leaf.filename
-        found = store.directory.sizes(place)
         if found is None:
             if not nbytes:
                 return

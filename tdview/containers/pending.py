@@ -156,7 +156,11 @@ class PendingEntry(Pending):
     __slots__ = ("archive",)
 
     def __init__(self, archive: ArchiveMap, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        super().__init__(name, dtype, shape, archive.mode)
+        self.filename = name  # not by the parent's constructor: thousands are made at once
+        self.dtype = dtype
+        self.shape = shape
+        self.mode = archive.mode
+        self.identity = None
         self.archive = archive
 
     def open(self) -> Tensor:
