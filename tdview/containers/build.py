@@ -10,6 +10,7 @@ import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -70,6 +71,7 @@ class Builder:
     pending: list[Pending] = field(default_factory=list)
     """Leaves that will have to be inflated."""
     _map: ArchiveMap | None = None
+    _absolute: str = ""
     _plans: dict[int, tuple[LeafEntry, torch.dtype, int]] = field(default_factory=dict)
 
     def container(self, node: Node, batch: torch.Size | None = None, device: torch.device | None = None) -> Collection:
@@ -186,7 +188,7 @@ class Builder:
         if entry.is_nested:
             return self._nested_leaf(node, key, entry, dtype, name)
         if type(store) is DirectoryStore:
-            filename = store.path(place)
+            filename = f"{self._root(store)}/{place}"
             identity = self._check_file(node, key, entry, filename, nbytes) if nbytes else None
             return Pending(filename, dtype, entry.shape, self.mode, identity)
         archive = self._map or self._archive(node)
@@ -233,9 +235,9 @@ class Builder:
         place, sizes = node.file(payload_file(name)), node.file(shape_file(name))
         store = node.store
         if type(store) is DirectoryStore:
-            status = os.stat(store.path(sizes)) if entry.shape[0] else None
-            identity = None if status is None else status.st_ino
-            return PendingNested(store.path(place), store.path(sizes), dtype, entry.shape, self.mode, identity)
+            root = self._root(store)
+            identity = os.stat(f"{root}/{sizes}").st_ino if entry.shape[0] else None
+            return PendingNested(f"{root}/{place}", f"{root}/{sizes}", dtype, entry.shape, self.mode, identity)
         return PendingNestedEntry(self._archive(node), place, sizes, dtype, entry.shape)
 
     def _check_file(self, node: Node, key: str, entry: LeafEntry, filename: str, nbytes: int) -> int:
@@ -397,7 +399,14 @@ class Builder:
         """The directory of a level that writes may reach, None for archives and with ``mode="r"``."""
         if self.mode == "r" or type(node.store) is not DirectoryStore:
             return None
-        return node.store.location / node.prefix if node.prefix else node.store.location
+        root = Path(self._root(node.store))
+        return root / node.prefix if node.prefix else root
+
+    def _root(self, store: DirectoryStore) -> str:
+        """The save's absolute path: leaves are mapped later, from whatever directory the process is in then."""
+        if not self._absolute:
+            self._absolute = os.path.abspath(store.location)
+        return self._absolute
 
 
 def _torch_index(item: Any) -> Any:

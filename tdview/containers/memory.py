@@ -76,7 +76,7 @@ class MemoryMappedTensor(torch.Tensor):
 
     @property
     def filename(self) -> str | None:
-        """The mapped file; None for anonymous memory."""
+        """Absolute path of the mapped file; None for anonymous memory."""
         return self._filename
 
     def __getitem__(self, index: Any) -> Any:
@@ -113,7 +113,7 @@ class MemoryMappedTensor(torch.Tensor):
 
         Spec: "Leaves".
         """
-        return opened(os.fspath(filename), dtype, tuple(shape), mode)
+        return opened(os.path.abspath(filename), dtype, tuple(shape), mode)
 
     @classmethod
     def from_tensor(
@@ -156,7 +156,7 @@ class MemoryMappedTensor(torch.Tensor):
                 raise AlreadyExistsError(f"{filename}: there is a file already; pass existsok=True to replace it")
             with open(filename, "wb") as file:
                 file.truncate(size.numel() * source.dtype.itemsize)
-            out = opened(os.fspath(filename), source.dtype, size, "r+")
+            out = opened(os.path.abspath(filename), source.dtype, size, "r+")
         if copy_data:
             _copy(source.expand(size), out)
         return out

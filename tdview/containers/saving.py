@@ -98,7 +98,7 @@ def memmap(
             raise NotSupportedError("return_early is not possible with atomic=True")
         if os.name == "nt":
             raise NotSupportedError("atomic=True is not possible for a directory on Windows")
-    path = path if path is not None else value._prefix
+    path = Path(os.path.abspath(path)) if path is not None else value._prefix
     if path is None:
         return _marked(_in_memory(value), None, share_non_tensor)
     options = Options(
@@ -157,6 +157,7 @@ def memmap_like(
         return _to_archive(value, path, True, existsok, robust_key, None, zeros=True)
     if path is None:
         return _marked(_in_memory(value, zeros=True), None, share_non_tensor)
+    path = Path(os.path.abspath(path))
     options = Options(robust_key=robust_key is not False, dense=True, zeros=True)
     write_directory(source_level(value, options), path, existsok=existsok, num_threads=num_threads)
     return _marked(mapped_copy(value, str(path), options), path, share_non_tensor, options)

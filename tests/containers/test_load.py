@@ -463,6 +463,19 @@ def test_loaded_tensordicts_can_be_pickled_before_they_are_read(saved):
         assert list(differences(make(), copy.deepcopy(load_memmap(saved / form)))) == []
 
 
+def test_relative_path_means_the_directory_of_the_call(saved, monkeypatch):
+    monkeypatch.chdir(saved)
+    loaded, mapped, archive = load_memmap("s"), make().memmap("t"), load_memmap("s.tdz")
+    (saved / "elsewhere").mkdir()
+    monkeypatch.chdir(saved / "elsewhere")
+    assert loaded["obs"].filename == str(saved / "s/obs.memmap")
+    assert mapped["obs"].sum() == archive["obs"].sum() == 66
+    mapped.update_({"label": "new"})
+    assert mapped.saved_path == saved / "t"
+    assert load_memmap(saved / "t")["label"] == "new"
+    assert list((saved / "elsewhere").iterdir()) == []
+
+
 def test_mapping_survives_that_the_save_is_replaced_or_removed(saved):
     td = load_memmap(saved / "s")
     obs = td["obs"]
