@@ -22,6 +22,8 @@ Buffer = Any
 """Bytes, a memoryview or an array: anything C-contiguous that the system can write. Arrays are preferred, because
 Python's garbage collector does not track them: a thousand tracked objects an append make it run for 100 ms in turn."""
 
+_MANY = 8
+"""From so many levels on, another thread is worth its while for a single append."""
 _RESTORED = ".tdtmp-restored"
 
 
@@ -52,7 +54,7 @@ class RowWriter:
         self._keep_open = keep_open
         self._opened = 0
         self._current = [_original(level) for level in save.levels]
-        self._freeing = _Freeing() if keep_open else None
+        self._freeing = _Freeing(wait=keep_open > 0) if keep_open or len(save.levels) >= _MANY else None
 
     def close(self) -> None:
         """Closes the payloads that were kept open."""
@@ -229,11 +231,15 @@ class _Freeing:
 
     A file that is replaced is freed by whoever closes it last. On a file system that is mounted with ``discard`` this
     takes half a millisecond a file, which would be most of the time of an append of one row.
+
+    Args:
+        wait: whether `close` waits until all files are closed.
     """
 
     _HELD = 1024
 
-    def __init__(self) -> None:
+    def __init__(self, *, wait: bool) -> None:
+        self._wait = wait
         self._pool = ThreadPoolExecutor(1, "tdview-append")
         self._held = 0
         self._last: Future[None] | None = None
@@ -257,8 +263,8 @@ class _Freeing:
             self._last = self._pool.submit(_close_all, held)
 
     def close(self) -> None:
-        """Waits until all are closed."""
-        self._pool.shutdown()
+        """Ends the other thread when it has closed them all."""
+        self._pool.shutdown(self._wait)
 
 
 def _close_all(held: list[int]) -> None:
