@@ -161,7 +161,9 @@ class NonTensorData(NonTensorBase):
         return out
 
     def _rearranged(self, op: Op, ndim: int, names: Callable[[Names], Names]) -> NonTensorData:
-        return self._with_batch(op(torch.zeros((), dtype=torch.bool).expand(self._batch_size), ndim).shape)
+        out = self._with_batch(op(torch.zeros((), dtype=torch.bool).expand(self._batch_size), ndim).shape)
+        out._prefix = None  # a change of some rows is none of the saved value
+        return out
 
     def _array(self) -> np.ndarray[Any, Any]:
         out = np.empty(self._batch_size, dtype=object)

@@ -299,7 +299,7 @@ def _as_field(value: Any, annotation: Any, batch: torch.Size) -> Any:
         return value
     if isinstance(value, list) and batch and len(value) == batch[0]:
         return value if not all(isinstance(item, bool | int | float) for item in value) else NonTensorData(value, batch)
-    if isinstance(value, bool | int | float | complex | Mapping | list) or type(value).__module__ == "numpy":
+    if isinstance(value, bool | int | float | complex | Mapping | list | tuple) or type(value).__module__ == "numpy":
         return NonTensorData(value, batch_size=batch)
     return value
 

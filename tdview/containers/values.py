@@ -21,8 +21,8 @@ def to_entry(value: Any, key: str, batch: torch.Size, device: torch.device | Non
     """`value` as an entry under `key`: a tensor, or a collection.
 
     Tensors are kept as they are, numbers and numeric arrays and lists become tensors, mappings become tensordicts
-    of the batch size, everything else becomes `NonTensorData` or, a list with one value for each row, a
-    `NonTensorStack`.
+    of the batch size, a list becomes a `NonTensorStack` if it has a value for each row, everything else becomes
+    `NonTensorData`.
 
     Raises:
         ArgumentError: the value does not start with the batch size. (A RuntimeError as well.)
@@ -37,7 +37,7 @@ def to_entry(value: Any, key: str, batch: torch.Size, device: torch.device | Non
         from tdview.containers.tensordict import TensorDict
 
         return TensorDict(value, batch_size=batch, device=device)
-    if isinstance(value, bool | int | float | complex):
+    if isinstance(value, bool | int | float):
         return check_batch(torch.tensor(value, device=device), key, batch)
     if type(value).__module__ == "numpy" and getattr(value, "dtype", None) is not None and value.dtype.kind in "biufc":
         return check_batch(torch.as_tensor(value, device=device), key, batch)
@@ -62,17 +62,23 @@ def _collection(value: Collection, key: str, batch: torch.Size, device: torch.de
 def _plain_value(value: Any, key: str, batch: torch.Size, device: torch.device | None) -> Any:
     from tdview.containers.non_tensor import NonTensorData, NonTensorStack
 
+    if isinstance(value, list | tuple) and (tensor := _as_tensor(value, device)) is not None:
+        return check_batch(tensor, key, batch)
     if isinstance(value, list) and value:
-        try:
-            return check_batch(torch.tensor(value, device=device), key, batch)
-        except (ValueError, TypeError, RuntimeError) as error:
-            if isinstance(error, ArgumentError):
-                raise
-        if batch and len(value) == batch[0]:
-            stack = NonTensorStack.from_list(value)
-            if stack.batch_size[: len(batch)] == batch:
-                return stack
+        stack = NonTensorStack.from_list(value)
+        if stack.batch_size[: len(batch)] == batch:
+            return stack
     return NonTensorData(value, batch_size=batch)
+
+
+def _as_tensor(value: Any, device: torch.device | None) -> Tensor | None:
+    """Numbers in nested lists, or tensors of one shape, as a tensor; None if it is something else."""
+    try:
+        if value and all(isinstance(item, Tensor) for item in value):
+            return torch.stack(list(value)).to(device)
+        return torch.tensor(value, device=device)
+    except (ValueError, TypeError, RuntimeError):
+        return None
 
 
 class BatchSizeError(ArgumentError, RuntimeError):

@@ -119,6 +119,14 @@ def test_memmap_in_place_maps_the_same_objects(tmp_path):
     assert load_memmap(tmp_path / "s.tdz")["obs"].sum() == 0
 
 
+def test_value_of_some_rows_does_not_replace_the_saved_one(tmp_path):
+    mapped = make().memmap(tmp_path / "s")
+    mapped[0].update_({"label": "row"})
+    assert load_memmap(tmp_path / "s")["label"] == "hi"
+    mapped[0] = {"obs": 0.0, "next": {"reward": 0.0, "note": "n"}, "label": "row"}
+    assert load_memmap(tmp_path / "s")["label"] == ["row", "hi", "hi"]
+
+
 def test_writes_through_the_result_reach_the_files(tmp_path):
     mapped = make().memmap(tmp_path / "s")
     mapped["obs"].fill_(1)

@@ -32,11 +32,12 @@ def test_construction_by_dict_and_keyword_is_the_same():
 
 def test_values_become_tensors_or_non_tensor_data():
     values = {"array": np.arange(2), "numbers": [1, 2], "text": "x", "none": None, "s": {1}, "d": {"k": 1}}
-    td = TensorDict(values, i=1, f=2.5, b=True, c=1j)
+    td = TensorDict(values, i=1, f=2.5, b=True, pair=(1, 2), parts=[torch.ones(2)] * 2, words=["a", 1], c=1j)
     kinds = {key: type(value).__name__ for key, value in td.items()}
     assert kinds == {
-        **dict.fromkeys(("i", "f", "b", "c", "array", "numbers"), "Tensor"),
-        **dict.fromkeys(("text", "none", "s"), "NonTensorData"),
+        **dict.fromkeys(("i", "f", "b", "array", "numbers", "pair", "parts"), "Tensor"),
+        **dict.fromkeys(("text", "none", "s", "c"), "NonTensorData"),
+        "words": "NonTensorStack",
         "d": "TensorDict",
     }
     assert td["text"] == "x"
