@@ -55,6 +55,7 @@ def differences(left: Any, right: Any, *, order: bool = True, path: str = "") ->
         return
     if not isinstance(left, _View) and not isinstance(right, _View) and type(left) is not type(right):
         yield f"{path}: {type(left).__name__} and {type(right).__name__}"
+        return
     keys, others = list(left._keys()), list(right._keys())
     if (keys if order else sorted(keys)) != (others if order else sorted(others)):
         yield f"{path}: keys {keys} and {others}"
