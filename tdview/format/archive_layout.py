@@ -85,7 +85,7 @@ def stamp(seconds: float | None = None, source_date_epoch: str | None = None) ->
     The clock's time is local, as zip tools write it; the epoch's is UTC, so that a build is reproducible anywhere.
     """
     if source_date_epoch is not None and source_date_epoch.strip().isdigit():
-        t = time.gmtime(min(int(source_date_epoch), 1 << 32))
+        t = time.gmtime(min(int(source_date_epoch), 1 << 33))
     else:
         t = time.localtime(seconds)
     if t.tm_year < 1980:
