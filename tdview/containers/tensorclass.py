@@ -17,7 +17,7 @@ from torch import Tensor
 from tdview.containers.base import TensorDictBase
 from tdview.containers.collection import Collection
 from tdview.containers.compare import compared
-from tdview.containers.keys import NestedKeys, unravel
+from tdview.containers.keys import NestedKeys, is_nested_key, unravel
 from tdview.containers.non_tensor import NonTensorData
 from tdview.containers.savable import Savable
 from tdview.containers.shapes import Names, Op
@@ -360,6 +360,17 @@ class UnknownTensorClass(TensorClass):
         """Sets a field, or an entry below one."""
         self._tensordict.set(key, value, **kwargs)
         return self
+
+    def __getitem__(self, index: Any) -> Any:
+        """A field by its key, as nobody knows the class; or rows along the batch dimensions."""
+        return self._tensordict[index] if is_nested_key(index) else self._indexed(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Sets a field by its key, or writes rows in place."""
+        self._tensordict[index] = getattr(value, "_tensordict", value)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensordict
 
     def _shown_name(self) -> str:
         return self.saved_name

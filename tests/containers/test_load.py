@@ -325,6 +325,8 @@ def test_unknown_class_is_readable_and_saved_again_under_its_name(tmp_path):
     assert thing.label == "hi"
     assert thing.obs.shape == (3, 4)
     assert thing[0].next["reward"].shape == (1,)
+    assert thing["next", "reward"].shape == (3, 1)
+    assert "label" in thing
     assert repr(thing).startswith("Lost(batch_size=[3]")
     TensorDict(t=thing, batch_size=[3]).save(tmp_path / "t", copy_existing=True)
     assert json.loads((tmp_path / "t/meta.json").read_text())["t"] == {"type": "Lost"}
