@@ -332,15 +332,21 @@ def write_archive(
     now = stamp(source_date_epoch=os.environ.get("SOURCE_DATE_EPOCH"))
     entries = list(_archive_entries(level, ""))
     expected = sum(file.nbytes + HEADERS_NBYTES for _, file in entries) if method == "stored" else 0
-    with (
-        new_file(Path(path), existsok=existsok) as fd,
-        ArchiveWriter(
-            fd, method=method, level=compresslevel, stamp=now, workers=workers, expected_nbytes=expected
-        ) as archive,
-    ):
-        for name, file in entries:
-            archive.add(name, file.nbytes, tally.count(_content(file)))
-        archive.finish()
+    parents: list[str] = []
+    try:
+        _make_directories(os.path.dirname(os.path.realpath(path)), parents)
+        with (
+            new_file(Path(path), existsok=existsok) as fd,
+            ArchiveWriter(
+                fd, method=method, level=compresslevel, stamp=now, workers=workers, expected_nbytes=expected
+            ) as archive,
+        ):
+            for name, file in entries:
+                archive.add(name, file.nbytes, tally.count(_content(file)))
+            archive.finish()
+    except BaseException:
+        _remove_made(parents)
+        raise
 
 
 def worker_count(num_threads: int | None) -> int:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from tdview.errors import AlreadyExistsError, ArgumentError, ReadOnlyError
+from tdview.errors import AlreadyExistsError, ArgumentError, MissingFileError, ReadOnlyError
 from tdview.storage.crc import crc32
 from tdview.storage.fileio import write_all
 from tdview.storage.lock import is_locked, lock_writer
@@ -59,6 +59,7 @@ def new_file(path: Path, *, existsok: bool = True) -> Iterator[int]:
     Raises:
         AlreadyExistsError: there is a file, and `existsok` is False.
         ArgumentError: there is a directory.
+        MissingFileError: there is no directory to write it into.
         ReadOnlyError: the old file may not be written.
     """
     target = Path(os.path.realpath(path))
@@ -84,6 +85,8 @@ def _replaceable_mode(target: Path, path: Path, existsok: bool) -> int | None:
     try:
         status = os.stat(target)
     except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise MissingFileError(f"{path}: there is no directory {target.parent} to write it into") from None
         return None
     if not existsok:
         raise AlreadyExistsError(f"{path}: a file already exists there; pass existsok=True to replace it")

@@ -145,6 +145,8 @@ def test_links_are_packed_as_what_they_point_to_and_loops_are_refused(save: Path
 def test_what_cannot_be_packed_is_refused(save: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
         pack_memmap(tmp_path, tmp_path / "p.tdz")
+    with pytest.raises(FileNotFoundError):
+        pack_memmap(save, tmp_path / "nowhere" / "p.tdz")
     with pytest.raises(ArgumentError):
         pack_memmap(save, save / "p.tdz")
     with pytest.raises(ArgumentError):

@@ -291,6 +291,18 @@ def test_an_archive_is_replaced_by_a_new_file_that_keeps_its_place(tmp_path: Pat
     assert names_left(target.parent) == ["s.tdz"]
 
 
+def test_directories_above_an_archive_are_made_and_taken_back(tmp_path: Path) -> None:
+    write_archive(NEW, tmp_path / "x" / "y" / "s.tdz")
+    assert _state(tmp_path / "x" / "y" / "s.tdz") == contents(NEW)
+
+    def stop(done: int, total: int) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        write_archive(NEW, tmp_path / "z" / "y" / "s.tdz", progress=stop)
+    assert names_left(tmp_path) == ["x"]
+
+
 def test_bad_arguments_of_archives(tmp_path: Path) -> None:
     write_archive(OLD, tmp_path / "s.tdz")
     before = (tmp_path / "s.tdz").read_bytes()
