@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -142,13 +143,13 @@ class MemoryMappedTensor(torch.Tensor):
         Raises:
             AlreadyExistsError: the file exists, or the tensor lies in another file, and that is not allowed.
         """
+        here = file_of(input) if isinstance(input, Tensor) else None
         source = input.detach() if isinstance(input, Tensor) else torch.as_tensor(input)
-        here = file_of(source)
         if here is not None and filename is not None and not copy_existing and not _same(here, filename):
             raise AlreadyExistsError(f"{filename}: the tensor already lies in {here}; pass copy_existing=True to copy")
         size = torch.Size(source.shape if shape is None else shape)
-        if whole_file_of(source) is not None and filename is not None and _same(here or "", filename):
-            return cls._of(source, here, source._mode if isinstance(source, cls) else None)
+        if here is not None and filename is not None and _same(here, filename) and whole_file_of(input) is not None:
+            return cls._of(source, here, input._mode if isinstance(input, cls) else None)
         if filename is None:
             out = anonymous(size, source.dtype)
         else:
@@ -266,8 +267,12 @@ def anonymous(shape: torch.Size, dtype: torch.dtype) -> MemoryMappedTensor:
 
 def cloned(tensor: Tensor) -> Tensor:
     """A copy of a tensor of whatever dtype; torch has no copy of its own for some rarer ones."""
+    if tensor.is_nested:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls the strided layout a prototype, once a process
+            return tensor.clone()
     carrier = CARRIERS.get(tensor.dtype.itemsize)
-    if tensor.dtype in _COMMON or carrier is None or tensor.is_nested or tensor.is_conj():
+    if tensor.dtype in _COMMON or carrier is None or tensor.is_conj():
         return tensor.clone()
     return tensor.detach().view(carrier).clone().view(tensor.dtype)
 
