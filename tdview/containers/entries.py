@@ -357,6 +357,13 @@ class Entries(Compared, Collection):
         self.del_(key)
         return value
 
+    def clear(self) -> Self:
+        """Removes every entry."""
+        self._check_unlocked("clear")
+        for key in list(self._keys()):
+            self._delete(key)
+        return self
+
     def rename_key_(self, old_key: NestedKey, new_key: NestedKey, safe: bool = False) -> Self:
         """Moves an entry to another key; ``safe=True`` refuses to replace one."""
         if safe and new_key in self:

@@ -157,6 +157,9 @@ def test_set_update_pop_delete_and_rename(td):
     assert td.set_non_tensor("w", 3)["w"] == 3
     with pytest.raises(KeyError):
         td.set(("observation", "x"), torch.ones(3))
+    with pytest.raises(LockedError):
+        td.clone().lock_().clear()
+    assert td.clear().is_empty()
 
 
 def test_in_place_writes_keep_the_tensors(td):
