@@ -153,7 +153,9 @@ def _below(node: Node, parts: tuple[str, ...], subpath: Any) -> Node:
     if node.kind == "collection":
         if parts and parts[0] in node:
             return _below(node[parts[0]], parts[1:], subpath)
-        raise DecodeError(f"{node.where()}: there are several saves here: {shown(list(node), 200)}; load one of them")
+        raise DecodeError(
+            f"{node.where()}: there is no save, but below it are {shown(list(node), 200)}; load one of them"
+        )
     try:
         found = node[parts] if parts else node
     except KeyMissingError as error:
