@@ -13,6 +13,7 @@ __all__ = [
     "CODES",
     "AlreadyExistsError",
     "ArgumentError",
+    "BatchSizeError",
     "Cancelled",
     "ConcurrentWriteError",
     "DecodeError",
@@ -224,6 +225,10 @@ class LockedError(TdviewError, RuntimeError):
 
 class ArgumentError(TdviewError, ValueError):
     """An argument has the wrong value."""
+
+
+class BatchSizeError(ArgumentError, RuntimeError):
+    """A value does not start with the batch size of its tensordict."""
 
 
 class EditRefusedError(ArgumentError):

@@ -15,7 +15,7 @@ import tdview
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = """
-    AlreadyExistsError Appender ArgumentError Cancelled ConcurrentWriteError DecodeError EditRefusedError Editor
+    AlreadyExistsError Appender ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError EditRefusedError Editor
     EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict LockedError
     MemoryMappedTensor MissingFileError NonTensorData NonTensorStack NotDirectoryError NotSupportedError
     PickleRefusedError Problem ReadOnlyError Registry Report Rule TdviewError TensorClass TensorDict

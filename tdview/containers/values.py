@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tdview.containers.collection import Collection
-from tdview.errors import ArgumentError, shown
+from tdview.errors import BatchSizeError, shown
 
 __all__ = ["check_batch", "foreign", "to_entry"]
 
@@ -79,10 +79,6 @@ def _as_tensor(value: Any, device: torch.device | None) -> Tensor | None:
         return torch.tensor(value, device=device)
     except (ValueError, TypeError, RuntimeError):
         return None
-
-
-class BatchSizeError(ArgumentError, RuntimeError):
-    """A value does not start with the batch size."""
 
 
 def check_batch(value: Tensor, key: str, batch: torch.Size) -> Tensor:
