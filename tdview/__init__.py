@@ -53,9 +53,10 @@ _EXPORTS: dict[str, str] = {
     "to_tensordict": "tdview.containers.convert",
     **dict.fromkeys(
         (
-            "AlreadyExistsError ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError EditRefusedError"
-            " EncodeError FormatError InterruptedAppendError KeyMissingError LockedError MissingFileError NotDirectoryError"
-            " NotSupportedError PickleRefusedError Problem ReadOnlyError TdviewError UnsupportedVersionError"
+            "AlreadyExistsError ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError"
+            " EditRefusedError EncodeError FormatError InterruptedAppendError KeyMissingError LockedError"
+            " MissingFileError NotDirectoryError NotSupportedError PickleRefusedError Problem ReadOnlyError"
+            " TdviewError UnsupportedVersionError"
         ).split(),
         "tdview.errors",
     ),

@@ -15,8 +15,8 @@ import tdview
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = """
-    AlreadyExistsError Appender ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError EditRefusedError Editor
-    EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict LockedError
+    AlreadyExistsError Appender ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError
+    EditRefusedError Editor EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict LockedError
     MemoryMappedTensor MissingFileError NonTensorData NonTensorStack NotDirectoryError NotSupportedError
     PickleRefusedError Problem ReadOnlyError Registry Report Rule TdviewError TensorClass TensorDict
     TensorDictFuture UnsupportedVersionError append_memmap audit cat diff drop episodes from_tensordict
