@@ -16,13 +16,13 @@ import tdview
 ROOT = Path(__file__).parents[1]
 PUBLIC = """
     AlreadyExistsError Appender ArgumentError BatchSizeError Cancelled ConcurrentWriteError DecodeError
-    EditRefusedError Editor EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict LockedError
-    MemoryMappedTensor MissingFileError NonTensorData NonTensorStack NotDirectoryError NotSupportedError
-    PickleRefusedError Problem ReadOnlyError Registry Report Rule TdviewError TensorClass TensorDict
-    TensorDictFuture UnsupportedVersionError append_memmap audit cat diff drop episodes from_tensordict
-    is_memmap_archive is_tensorclass lazy_stack load load_memmap open pack_memmap recover_append recover_save
-    refresh_archive_checksums rule save scan side_columns stack stats tensorclass to_tensordict unpack_memmap
-    verify
+    EditRefusedError Editor EncodeError FormatError InterruptedAppendError KeyMissingError LazyStackedTensorDict
+    LockedError MemoryMappedTensor MissingFileError NonTensorData NonTensorStack NotDirectoryError
+    NotSupportedError PickleRefusedError Problem ReadOnlyError Registry Report Rule TdviewError TensorClass
+    TensorDict TensorDictFuture UnsupportedVersionError append_memmap audit cat diff drop episodes
+    from_tensordict is_memmap_archive is_tensorclass lazy_stack load load_memmap open pack_memmap recover_append
+    recover_save refresh_archive_checksums rule save scan side_columns stack stats tensorclass to_tensordict
+    unpack_memmap verify
 """
 HEAVY = ("torch", "pandas", "matplotlib", "ipywidgets", "anywidget", "numpy", "tensordict")
 
