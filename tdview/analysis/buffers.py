@@ -69,7 +69,27 @@ def buffer_of(node: Node, options: Options | None = None) -> Buffer:
         horizon=_horizon(node),
     )
     buffer.leaf_keys = tuple(columns)
+    if len(shape) == 1:
+        buffer.read_values = lambda: dict(_row_values(node, shape[0]))
     return buffer
+
+
+def _row_values(node: Node, rows: int) -> Iterator[tuple[Key, list[Any]]]:
+    """Stacks of values that are no tensors and stand both at the root and below `next`: pickles are not opened."""
+    stacks = {
+        tuple(child.path[len(node.path) :]): child
+        for child in node.walk()
+        if str(child.kind) == "non_tensor_stack" and not child.problems and not child.has_pickle
+    }
+    for key, child in stacks.items():
+        if key[1:] not in stacks if key[0] == "next" else ("next", *key) not in stacks:
+            continue
+        try:
+            values = child.value
+        except TdviewError:
+            continue
+        if isinstance(values, list) and len(values) == rows:
+            yield key, values
 
 
 def _fill(node: Node) -> Fill | None:

@@ -5,7 +5,7 @@ It does not know how rows follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -58,6 +58,8 @@ class Parts:
         """Where the columns' keys stand below the save."""
         self.leaf_keys: tuple[Key, ...] = tuple(self.columns)
         """Keys of leaves that are really there: others are made up by an adapter."""
+        self.read_values: Callable[[], Mapping[Key, Sequence[Any]]] = dict
+        """Reads what is no tensor, such as texts, where root and `next` both have it: a value per storage row."""
         self.cache: dict[Any, Any] = {}
         """What several rules need and one of them computed."""
         unknown = set(self.options.keys) - PARTS

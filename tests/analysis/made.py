@@ -214,3 +214,15 @@ def n_step(arrays: Arrays, n: int = 3, gamma: float = 0.9) -> Arrays:
     for name in ("done", "terminated", "truncated"):
         found["next", name] = arrays["next", name][ahead]
     return found
+
+
+def add_values(save: Path, key: tuple[str, ...], values: list[str]) -> None:
+    """Adds one text for each row to a written tensordict."""
+    above = save.joinpath(*key[:-1], "meta.json")
+    meta = json.loads(above.read_text())
+    above.write_text(json.dumps({key[-1]: {"type": "NonTensorStack"}} | meta))
+    kind = {"_type": "<class 'tensordict.tensorclass.NonTensorStack'>", "_class": "tensordict:NonTensorStack"}
+    place = save.joinpath(*key)
+    place.mkdir()
+    text = json.dumps(kind | {"_format_version": 1, "stack_dim": 0, "device": None, "data": values})
+    (place / "meta.json").write_text(text)

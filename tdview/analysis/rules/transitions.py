@@ -56,6 +56,28 @@ def next_observation(buffer: Buffer) -> Iterator[Problem]:
             "next_obs_consistency", "warning" if share > 0.5 else "error",
             text, ("next", *key), buffer.ranges(wrong),
         )  # fmt: skip
+    yield from _next_texts(buffer)
+
+
+def _next_texts(buffer: Buffer) -> Iterator[Problem]:
+    """The same of values that are no tensors, as the mission of a step is."""
+    import numpy as np
+
+    values = buffer.read_values()
+    if not values:
+        return
+    positions = np.flatnonzero(~buffer.breaks[: max(0, buffer.n - buffer.stride)])
+    rows, behind = buffer.storage_rows(positions), buffer.storage_rows(positions + buffer.stride)
+    for key, now in values.items():
+        then = values.get(("next", *key))
+        if then is None:
+            continue
+        pairs = zip(rows.tolist(), behind.tolist(), strict=True)
+        wrong = positions[[then[row] != now[after] for row, after in pairs]] if len(positions) else positions
+        if len(wrong):
+            text = f"the next row has another value in {len(wrong)} of {len(positions)} steps: next shares the value "
+            text += "of its own row, or rows were dropped, reordered or joined"
+            yield finding("next_obs_consistency", "warning", text, ("next", *key), buffer.ranges(wrong))
 
 
 def _unchanged(chunk: Chunk, key: Key) -> tuple[NDArray[Any], NDArray[Any]]:
