@@ -199,7 +199,11 @@ def _stale(buffer: Buffer) -> Iterator[Problem]:
     for key, column in buffer.columns.items():
         last = getattr(column, "data_end", column.elements)
         size = max(1, col.nbytes(column))
-        last = min(last, column.elements, first + max(1, _BEHIND_LIMIT // size))
+        last = min(last, column.elements)
+        if last - first > max(1, _BEHIND_LIMIT // size):
+            last = first + max(1, _BEHIND_LIMIT // size)
+            text = f"of the rows behind the valid ones only the first {_BEHIND_LIMIT >> 20} MiB were read"
+            yield finding("not_checked", "note", text, key)
         step = max(1, _BLOCK // size)
         here = [_nonzero(buffer, column, start, min(start + step, last)) for start in range(first, last, step)]
         found = np.concatenate(here) if here else np.empty(0, np.int64)
