@@ -65,7 +65,7 @@ def payload_blocks(leaf: Tensor | Pending) -> Callable[[], Iterator[memoryview]]
     """Gives the payload in blocks, anew at each call. A contiguous tensor is one block and is not copied."""
 
     def blocks() -> Iterator[memoryview]:
-        tensor = leaf.open() if isinstance(leaf, Pending) else leaf
+        tensor = leaf.passing() if isinstance(leaf, Pending) else leaf
         for part in tensor.unbind(0) if tensor.is_nested else (tensor,):
             yield from _dense_blocks(part)
 

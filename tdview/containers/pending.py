@@ -25,7 +25,7 @@ class Pending:
     Loading ten thousand leaves this way opens none of their files.
     """
 
-    __slots__ = ("dtype", "filename", "identity", "mode", "shape")
+    __slots__ = ("dtype", "filename", "identity", "leaf", "mode", "shape")
 
     is_nested = False
 
@@ -43,13 +43,23 @@ class Pending:
         self.mode: MapMode = mode
         self.identity = identity
         """Number of the file that was there when the save was loaded; None where it does not matter."""
+        self.leaf: Tensor | None = None
 
     def open(self) -> Tensor:
-        """The leaf itself: a `MemoryMappedTensor`, mapped now.
+        """The leaf itself, mapped at the first call: all containers that share it get the same tensor.
 
         Raises:
             DecodeError: the file was replaced, shortened or removed meanwhile.
         """
+        if self.leaf is None:
+            self.leaf = self._opened()
+        return self.leaf
+
+    def passing(self) -> Tensor:
+        """The leaf for one use: a copy of ten thousand leaves does not keep them all mapped."""
+        return self._opened() if self.leaf is None else self.leaf
+
+    def _opened(self) -> Tensor:
         if self.identity is not None:
             self._check_identity()
         return opened(self.filename, self.dtype, self.shape, self.mode)
@@ -102,8 +112,7 @@ class PendingNested(Pending):
     def _witness(self) -> str:
         return self.shape_filename
 
-    def open(self) -> Tensor:
-        """The nested tensor: a view of the mapped file."""
+    def _opened(self) -> Tensor:
         if self.identity is not None:
             self._check_identity()
         sizes = opened(self.shape_filename, torch.int64, self.shape, "r").as_subclass(Tensor)
@@ -161,10 +170,10 @@ class PendingEntry(Pending):
         self.shape = shape
         self.mode = archive.mode
         self.identity = None
+        self.leaf = None
         self.archive = archive
 
-    def open(self) -> Tensor:
-        """The leaf itself: a plain tensor."""
+    def _opened(self) -> Tensor:
         return self._flat(torch.Size(self.shape).numel()).view(self.shape)
 
     def _flat(self, count: int) -> Tensor:
@@ -192,8 +201,7 @@ class PendingNestedEntry(PendingEntry):
         super().__init__(archive, name, dtype, shape)
         self.shape_name = shape_name
 
-    def open(self) -> Tensor:
-        """The nested tensor, over the mapped archive."""
+    def _opened(self) -> Tensor:
         sizes = PendingEntry(self.archive, self.shape_name, torch.int64, self.shape).open()
         return nested_of(self._flat(int(sizes.prod(1).sum())), sizes)
 

@@ -459,6 +459,17 @@ def test_loaded_tensordict_can_be_saved_over_itself_and_used_on(saved, options, 
     assert list(load_memmap(saved / "s").keys()) == ["obs", "next", "label", "new"]
 
 
+@pytest.mark.parametrize("form", ["s", "s.tdz"])
+def test_shallow_copies_share_leaves_that_are_not_mapped_yet(saved, form):
+    td = load_memmap(saved / form, mode="r")
+    part = td.select("obs")
+    other = td.clone(recurse=False)
+    other["obs"].fill_(2)
+    assert td["obs"].sum() == part["obs"].sum() == 24
+    td["next", "reward"].zero_()
+    assert other["next", "reward"].sum() == 0
+
+
 def test_loaded_tensordicts_can_be_pickled_before_they_are_read(saved):
     for form in ("s", "s.tdz"):
         assert list(differences(make(), pickle.loads(pickle.dumps(load_memmap(saved / form))))) == []
