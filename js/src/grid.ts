@@ -70,6 +70,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   let frame = 0;
   let dragging = false;
   let editor: Editor | null = null;
+  let pressed = 0;
 
   const head = h("div", { class: "tdv-grid-head", role: "row", "aria-rowindex": 1 });
   const layer = h("div", { class: "tdv-grid-layer", role: "presentation" }, head);
@@ -86,6 +87,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   on("pointerdown", onPointer);
   on("pointermove", onDrag);
   on("pointerup", endDrag);
+  document.addEventListener("pointerdown", () => pressed++, { capture: true, signal });
   on("dblclick", onDouble);
   on("paste", onPaste);
   if (typeof ResizeObserver !== "undefined") {
@@ -191,8 +193,12 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     input.value = start ?? text;
     editor = { input, box, row, col, busy: false };
     input.addEventListener("keydown", (event) => onEditKey(event));
+    const before = pressed;
     input.addEventListener("blur", () => {
-      if (editor?.input === input && !editor.busy && input.getAttribute("aria-invalid") !== "true") closeEditor();
+      if (editor?.input !== input || editor.busy || input.getAttribute("aria-invalid") === "true") return;
+      // A notebook that activates its cell late takes the focus by script: what is typed must not go to it.
+      if (pressed === before) requestAnimationFrame(() => editor?.input === input && input.focus());
+      else closeEditor();
     });
     layer.append(box);
     placeEditor(headWidths().reduce((sum, width) => sum + width, 0));

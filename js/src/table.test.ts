@@ -209,6 +209,19 @@ describe("the table", () => {
     expect(asked.filter(({ op }) => op === "edit")).toHaveLength(1);
   });
 
+  it("keeps the editor when the focus is taken by script, and leaves it for a click", async () => {
+    const { press, grid } = await open({ rows: 50, cols: 3 });
+    await press("F2");
+    const input = grid.querySelector("input");
+    input?.blur();
+    await new Promise((done) => requestAnimationFrame(done));
+    expect(grid.querySelector("input")).toBe(input);
+    expect(grid.ownerDocument.activeElement).toBe(input);
+    grid.ownerDocument.dispatchEvent(new Event("pointerdown"));
+    input?.blur();
+    expect(grid.querySelector("input")).toBeNull();
+  });
+
   it("fills the selection with Ctrl+Enter", async () => {
     const { press, asked, grid } = await open({ rows: 50, cols: 3 });
     await press("ArrowDown", { shiftKey: true });

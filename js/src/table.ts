@@ -541,7 +541,7 @@ export function createTable(ctx: Context): View {
       const at = next.rows?.[0] ?? null;
       if (!same) view = {};
       if (!same) grid.element.classList.add("tdv-opening");
-      void open(same, at).finally(() => grid.element.classList.remove("tdv-opening"));
+      void open(same, at).finally(() => selection === next && grid.element.classList.remove("tdv-opening"));
     },
     code: () =>
       model && selection

@@ -33,6 +33,7 @@ def show(browser: Locator, key: str) -> None:
         browser.page.keyboard.press("ArrowRight")
     tree.get_by_role("treeitem", name=key).first.click()
     browser.get_by_role("tab", name="Table").click()
+    expect(browser.get_by_role("grid").get_by_role("columnheader").last).to_contain_text(key)
 
 
 def type_into(cell: Locator, text: str) -> None:
