@@ -322,7 +322,8 @@ class Leaf(Node):
         """The logical value as a tensor of the saved dtype, on the CPU.
 
         Returns:
-            A view of a copy-on-write mapping: writing into it never reaches the file. A copy where the payload
+            A view of a copy-on-write mapping: writing into it never reaches the file; the tensors of one open
+            archive share it, so that ten thousand leaves need one descriptor. A copy where the payload
             is compressed, unaligned, or reached through an index with lists. A nested tensor is a copy.
 
         Raises:
