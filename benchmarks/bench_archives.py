@@ -22,7 +22,7 @@ def compare(
     """All work on the archive of one save; the numbers are the promised ratios."""
     source, archive, clear = suite.fresh(), suite.fresh(".tdz"), "MB" in size
     saved.apply_(lambda leaf: leaf.normal_())
-    saved.memmap(source)
+    tdview.from_tensordict(saved).memmap(source)
     tdview.pack_memmap(source, archive)
     suite.pair(
         "pack stored",

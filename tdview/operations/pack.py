@@ -20,7 +20,7 @@ from tdview.format.meta import META_LIMIT, parse_json
 from tdview.format.payload import META, check_shape, payload_file, payload_nbytes
 from tdview.operations.progress import Progress, Tally
 from tdview.operations.write import HEADERS_NBYTES, worker_count
-from tdview.storage.archive_write import ArchiveWriter, Block
+from tdview.storage.archive_write import STEP, ArchiveWriter, Block
 from tdview.storage.compress import check_level, method_of
 from tdview.storage.fileio import BLOCK, read_blocks
 from tdview.storage.leftovers import APPEND_TMP
@@ -29,7 +29,6 @@ from tdview.storage.staging import STAGE_PREFIX, new_file
 
 __all__ = ["pack_memmap"]
 
-_LARGE_BLOCK = 4 << 20
 _MAX_DEPTH = 200
 
 
@@ -101,19 +100,20 @@ def pack_memmap(
                 fd, method=method, level=compresslevel, stamp=now, workers=workers, expected_nbytes=expected
             ) as archive,
         ):
+            buffer = memoryview(bytearray(min(STEP, max(file.nbytes for file in files))))
             for file in files:
-                archive.add(file.name, file.nbytes, tally.count(_content(file)))
+                archive.add(file.name, file.nbytes, tally.count(_content(file, archive, buffer)))
             archive.finish()
     return path
 
 
-def _content(file: _File) -> Iterator[Block]:
+def _content(file: _File, archive: ArchiveWriter, buffer: memoryview) -> Iterator[Block]:
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if file.nbytes <= BLOCK:
             yield os.pread(fd, file.nbytes, 0)
         else:
-            yield from read_blocks(fd, 0, file.nbytes, _LARGE_BLOCK)
+            yield from read_blocks(fd, 0, file.nbytes, buffer=buffer, first=archive.step)
     finally:
         os.close(fd)
 

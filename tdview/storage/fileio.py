@@ -60,19 +60,31 @@ def write_parts(fd: int, parts: Sequence[Buffer]) -> None:
         written = max(0, written - size)
 
 
-def read_blocks(fd: int, offset: int, nbytes: int, block: int = BLOCK) -> Iterator[memoryview]:
+def read_blocks(
+    fd: int, offset: int, nbytes: int, *, buffer: memoryview | None = None, first: int | None = None
+) -> Iterator[memoryview]:
     """The bytes from `offset` on, block by block. All blocks share one buffer: use one before you ask for the next.
 
     Ends early where the file does.
+
+    Args:
+        fd: the file.
+        offset: of the first byte.
+        nbytes: how many.
+        buffer: for the blocks; a new one of at most a megabyte if None.
+        first: size of the first block, if it is to be smaller than the buffer.
     """
-    buffer = memoryview(bytearray(min(block, nbytes)))
+    if buffer is None:
+        buffer = memoryview(bytearray(min(BLOCK, nbytes)))
     end = offset + nbytes
+    size = min(first or len(buffer), len(buffer))
     while offset < end:
-        size = os.preadv(fd, [buffer[: end - offset]], offset)
-        if not size:
+        read = os.preadv(fd, [buffer[: min(size, end - offset)]], offset)
+        if not read:
             return
-        yield buffer[:size]
-        offset += size
+        yield buffer[:read]
+        offset += read
+        size = size - read if read < size else len(buffer)
 
 
 def reserve(fd: int, start: int, end: int) -> None:
