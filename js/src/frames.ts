@@ -2,6 +2,7 @@
  * This module knows the Frames tab: showing one frame of an image leaf, stepping, scrubbing and playing at a speed.
  * It does not know how frames are stored or fetched ahead (`frame-store`).
  */
+import { choice } from "./choice";
 import type { Context, Selection, View } from "./context";
 import { button, h, setAttribute, setText } from "./dom";
 import { downloadCanvas } from "./download";
@@ -54,13 +55,13 @@ export function createFrames(ctx: Context): View {
   const forth = button("›", () => step(1), { "aria-label": "Next frame" });
   const slider = h("input", { type: "range", class: "tdv-scrub", min: 0, max: 0, value: 0, "aria-label": "Frame" });
   const place = h("output", { class: "tdv-place" });
-  const speeds = select(
+  const speeds = choice(
     "Frames per second",
     ["1", "5", "10", "30", "60"].map((value) => [value, `${value} fps`]),
     (value) => (speed = Number(value)),
   );
   speeds.value = "30";
-  const layouts = select("Layout", [], (value) => {
+  const layouts = choice("Layout", [], (value) => {
     layout = value as Layout;
     void open(0);
   });
@@ -303,18 +304,4 @@ export function createFrames(ctx: Context): View {
         : null,
     destroy: pause,
   };
-}
-
-function select(
-  label: string,
-  items: readonly (readonly [string, string])[],
-  onChoose: (value: string) => void,
-): HTMLSelectElement {
-  const element = h(
-    "select",
-    { class: "tdv-menu", "aria-label": label },
-    ...items.map(([value, text]) => h("option", { value }, text)),
-  );
-  element.addEventListener("change", () => onChoose(element.value));
-  return element;
 }

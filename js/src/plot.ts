@@ -2,6 +2,7 @@
  * This module knows the Plot tab: what can be drawn, which piece of it is shown, and how it is zoomed.
  * It does not know how lines or colours are put on the canvas (`drawing`).
  */
+import { choice } from "./choice";
 import { coloured, colourMap, lineColour, MAPS } from "./colours";
 import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
@@ -474,21 +475,6 @@ function kindOf(selection: Selection): Kind {
   if ((shape[0] ?? 1) < 2) return "histogram";
   const wide = shape.slice(1).reduce((a, b) => a * b, 1);
   return wide > 8 && dtypeText(selection.dtype) !== "bool" ? "heat" : "lines";
-}
-
-function choice(
-  label: string,
-  items: readonly (readonly [string, string])[],
-  onChoose: (value: string) => void,
-): HTMLSelectElement {
-  const element = h(
-    "select",
-    { class: "tdv-menu", "aria-label": label },
-    ...items.map(([value, text]) => h("option", { value }, text)),
-  );
-  element.addEventListener("change", () => onChoose(element.value));
-  element.addEventListener("keydown", (event) => event.stopPropagation());
-  return element;
 }
 
 function lineOf(label: string, buffer: DataView | undefined, starts: readonly number[]): Line {
