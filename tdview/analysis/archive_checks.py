@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 
 def archive_problems(store: ArchiveStore) -> Iterator[Problem]:
     """What is wrong with the structure of an archive. Reads headers only, no payload."""
-    where = store.location
+    where = store.label
     directory = store.directory
     if directory.truncated:
         yield _problem("archive", f"{where}: the central directory holds other entries than its end record counts")
@@ -109,7 +109,7 @@ def checksum_problems(
             progress(done, total)
 
     for entry in entries:
-        where = f"{store.location}: zip entry {shown(entry.name)}"
+        where = f"{store.label}: zip entry {shown(entry.name)}"
         try:
             crc, nbytes = _crc(store, entry, where, tell)
         except DecodeError as error:

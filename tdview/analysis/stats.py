@@ -224,7 +224,7 @@ def stats(
     node = source if isinstance(source, Node) else scan(source)
     leaves = [cast("Leaf", node)] if node.is_leaf else list(node.leaves())
     if keys is not None:
-        leaves = _chosen(leaves, keys, len(node.path), str(node.store.location))
+        leaves = _chosen(leaves, keys, len(node.path), node.store.label)
     total = sum(_work(leaf) for leaf in leaves)
     done, found = 0, []
     for leaf in leaves:
@@ -233,7 +233,7 @@ def stats(
         done += _work(leaf)
     if progress is not None:
         progress(total, total)
-    return StatsReport(str(node.store.location), tuple(found))
+    return StatsReport(node.store.label, tuple(found))
 
 
 def leaf_stats(

@@ -88,7 +88,7 @@ def verify_node(root: Node, *, checksums: bool = True, progress: Callable[[int, 
     half_done = unfinished_edit(root)
     problems += [half_done] if half_done is not None else []
     facts = (("nodes", str(nodes)), ("leaves", str(leaves)), ("bytes", nbytes_text(nbytes)))
-    return Report(where=str(store.location), problems=tuple(problems), facts=facts, checks=checks)
+    return Report(where=store.label, problems=tuple(problems), facts=facts, checks=checks)
 
 
 def _not_worth(root: Node) -> frozenset[str]:
@@ -98,7 +98,7 @@ def _not_worth(root: Node) -> frozenset[str]:
 
 
 def _interrupted(root: Node, store: DirectoryStore) -> Iterator[Problem]:
-    location = Path(store.location)
+    location = store.location
     for node in root.children() if root.kind == "collection" else (root,):
         if node.kind == "collection":
             continue

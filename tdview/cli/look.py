@@ -91,7 +91,7 @@ def _level_facts(node: Node) -> dict[str, Any]:
     leaves = list(node.leaves())
     fill = node.fill
     facts: dict[str, Any] = {
-        "save": str(node.store.location),
+        "save": node.store.label,
         "form": node.store.form,
         "key": node.path,
         "kind": node.kind,
@@ -121,7 +121,7 @@ def _level_facts(node: Node) -> dict[str, Any]:
 
 def _leaf_facts(leaf: Leaf) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "save": str(leaf.store.location),
+        "save": leaf.store.label,
         "form": leaf.store.form,
         "key": leaf.path,
         "kind": leaf.kind,

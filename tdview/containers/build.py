@@ -267,7 +267,7 @@ class Builder:
         if found is None:
             if not nbytes:
                 return
-            what = f"{store.location}: zip entry {shown(place)} is missing; it needs {nbytes} bytes"
+            what = f"{store.label}: zip entry {shown(place)} is missing; it needs {nbytes} bytes"
             raise MissingFileError(what, [Problem("missing_file", what, key=(*node.path, key))])
         flags, method, size = found
         if size != nbytes:  # nothing appends to an archive: another size is damage, too long or too short
@@ -277,7 +277,7 @@ class Builder:
         if method != 0:
             if self.mode == "r+":
                 raise NotSupportedError(
-                    f"{store.location}: zip entry {shown(place)} is compressed, so a write in place cannot reach"
+                    f"{store.label}: zip entry {shown(place)} is compressed, so a write in place cannot reach"
                     " the file; pack it uncompressed, or load it with mode=None or 'r'"
                 )
             self.pending.append(leaf)
@@ -405,7 +405,7 @@ class Builder:
     def _root(self, store: DirectoryStore) -> str:
         """The save's absolute path: leaves are mapped later, from whatever directory the process is in then."""
         if not self._absolute:
-            self._absolute = os.path.abspath(store.location)
+            self._absolute = str(store.location)
         return self._absolute
 
 

@@ -135,7 +135,7 @@ class ArchiveMap:
         storage: Any = torch.UntypedStorage.from_file(str(store.location), mode == "r+", nbytes)
         self._storage = storage
         if not store.is_current():
-            raise DecodeError(f"{store.location}: the archive was replaced while it was opened; load it again")
+            raise DecodeError(f"{store.label}: the archive was replaced while it was opened; load it again")
 
     def octets(self, name: str, nbytes: int, alignment: int) -> Tensor:
         """The first `nbytes` bytes of a zip entry: a view where it is stored and aligned, else a copy.
@@ -144,7 +144,7 @@ class ArchiveMap:
             NotSupportedError: writes have to reach the archive, and the entry is compressed or not aligned.
         """
         info = self.store.info(name)
-        where = f"{self.store.location}: zip entry {shown(name)}"
+        where = f"{self.store.label}: zip entry {shown(name)}"
         if info is None or info.compression != "stored" or info.offset is None:
             if self.mode == "r+":
                 raise NotSupportedError(f"{where} cannot be written in place; pack the archive uncompressed")

@@ -29,7 +29,7 @@ from tdview.storage.lock import writer_lock
 from tdview.storage.store import Store
 from tdview.tree.leaf import Leaf
 from tdview.tree.node import Node
-from tdview.tree.scan import root_of, scan
+from tdview.tree.scan import rescan, root_of, scan
 
 __all__ = ["LARGEST_EDIT", "Editor", "editor_of"]
 
@@ -72,7 +72,7 @@ class Editor:
         self.root = save.root if isinstance(save, Node) else scan(save, "r+")
         if not self.root.store.writable:
             raise ReadOnlyError(f"{self.root.where()}: the save is open read-only; open it with mode='r+'")
-        location = Path(os.path.abspath(self.root.store.location))
+        location = self.root.store.location
         in_memory = not journal or self.root.store.form == "memory"
         self._journal: Journal = MemoryJournal() if in_memory else FileJournal(journal_path(location))
         self._history = History()
@@ -221,7 +221,7 @@ class Editor:
         """
         if root is None:
             self._store.refresh()
-            root = scan(self._store.location, "r+")
+            root = rescan(self.root)
         with self._store.lock:
             self.root = root.root
             self._open_journal()
@@ -388,7 +388,7 @@ class Editor:
             raise self.problem
         is_current = getattr(self._store, "is_current", None)
         if is_current is not None and not is_current():
-            raise ConcurrentWriteError(f"{self._store.location}: another program replaced the archive; reload it first")
+            raise ConcurrentWriteError(f"{self._store.label}: another program replaced the archive; reload it first")
 
     def _crc_head(self, target: Target, old: bytes, new: bytes) -> dict[str, Any]:
         """What the journal says of the checksum: as recorded in the archive, and as it should be after the write."""

@@ -66,15 +66,11 @@ class PayloadTarget:
     def check_writable(self, store: Store) -> None:
         store.write_at(self.name, 0, b"")
         if self.region.end > self.nbytes:
-            raise DecodeError(
-                f"{store.location}/{self.name}: byte {self.region.end} lies outside the {self.nbytes} bytes"
-            )
+            raise DecodeError(f"{store.label}/{self.name}: byte {self.region.end} lies outside the {self.nbytes} bytes")
 
     def read(self, store: Store) -> bytes:
         if self.region.end > self.nbytes:
-            raise DecodeError(
-                f"{store.location}/{self.name}: byte {self.region.end} lies outside the {self.nbytes} bytes"
-            )
+            raise DecodeError(f"{store.label}/{self.name}: byte {self.region.end} lies outside the {self.nbytes} bytes")
         return self.region.gather(store.view(self.name, self.nbytes))
 
     def write(self, store: Store, data: bytes) -> None:
@@ -104,10 +100,10 @@ class ValueTarget:
 
     def check_writable(self, store: Store) -> None:
         if not store.writable:
-            raise ReadOnlyError(f"{store.location}: the save is open read-only; open it with mode='r+'")
+            raise ReadOnlyError(f"{store.label}: the save is open read-only; open it with mode='r+'")
         if store.form != "directory":
             raise NotSupportedError(
-                f"{store.location}: a non-tensor value of an archive cannot be replaced in place, as its size changes;"
+                f"{store.label}: a non-tensor value of an archive cannot be replaced in place, as its size changes;"
                 " unpack the archive, edit the directory and pack it again"
             )
         store.write_at(self.name, 0, b"")

@@ -5,8 +5,6 @@ It does not know how such an edit is ended: that is what an `Editor` does when i
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tdview.errors import Problem, TdviewError
 from tdview.operations.edits import check_edit, sides_of
 from tdview.operations.history import History
@@ -26,7 +24,7 @@ def unfinished_edit(root: Node) -> Problem | None:
     Args:
         root: of a directory or archive.
     """
-    path = journal_path(Path(root.store.location))
+    path = journal_path(root.store.location)
     try:
         if not path.is_file() or is_locked(path):
             return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from tdview.errors import DecodeError, MissingFileError, NotSupportedError, Problem, ReadOnlyError
 from tdview.storage.inflate import inflate
 from tdview.storage.mapping import Access, map_file, open_regular, pwrite_all
-from tdview.storage.store import Compression, FileInfo, Form, Listing
+from tdview.storage.store import Compression, FileInfo, Form, Listing, absolute
 from tdview.storage.zip_directory import METHODS, ZipDirectory, ZipEntry, local_payload_offset, read_zip_directory
 
 __all__ = ["ArchiveStore"]
@@ -29,8 +29,9 @@ class ArchiveStore:
 
     form: Form = "archive"
 
-    def __init__(self, location: Path, *, writable: bool = False) -> None:
-        self.location = location
+    def __init__(self, location: Path, *, writable: bool = False, label: str | None = None) -> None:
+        self.location = absolute(location)
+        self.label = label or str(location)
         self.writable = writable
         self.lock = threading.RLock()
         self._open()
@@ -42,7 +43,7 @@ class ArchiveStore:
         self._maps: dict[Access, memoryview] = {}
         self._levels: dict[str, Listing] | None = None
         self._inflated: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
-        self.directory: ZipDirectory = read_zip_directory(self._mapped("read"), self.location)
+        self.directory: ZipDirectory = read_zip_directory(self._mapped("read"), self.label)
         """The central directory."""
 
     def _mapped(self, access: Access) -> memoryview:
@@ -58,7 +59,7 @@ class ArchiveStore:
         except OSError:
             size = self._size  # removed or replaced: the mapping keeps the old file alive
         if size < self._size and self._is_same_file():
-            message = f"{self.location}: the archive was {self._size} bytes and is now {size}; reload it"
+            message = f"{self.label}: the archive was {self._size} bytes and is now {size}; reload it"
             raise DecodeError(message, [Problem("archive", message)])
         return self._mapped(access)
 
@@ -90,7 +91,7 @@ class ArchiveStore:
         offset = None
         if method == "stored":
             try:
-                offset = local_payload_offset(self._checked(), entry, self.location)
+                offset = local_payload_offset(self._checked(), entry, self.label)
             except DecodeError:
                 offset = None
         return FileInfo(name, entry.nbytes, entry.compressed, method, offset, entry.crc, entry.encrypted)
@@ -128,11 +129,11 @@ class ArchiveStore:
     def read(self, name: str, limit: int) -> bytes:
         entry = self._readable(name)
         if entry.nbytes > limit:
-            message = f"{self.location}: zip entry {name} has {entry.nbytes} bytes, at most {limit} are read"
+            message = f"{self.label}: zip entry {name} has {entry.nbytes} bytes, at most {limit} are read"
             raise DecodeError(message, [Problem("file_size", message)])
         data = bytes(self._content(entry, entry.nbytes))
         if zlib.crc32(data) != entry.crc:
-            message = f"{self.location}: zip entry {name} does not match its checksum; the archive is damaged"
+            message = f"{self.label}: zip entry {name} does not match its checksum; the archive is damaged"
             raise DecodeError(message, [Problem("crc", message)])
         return data
 
@@ -141,7 +142,7 @@ class ArchiveStore:
         if access == "write":
             self._check_writable(entry)
         if entry.nbytes < nbytes:
-            message = f"{self.location}: zip entry {name}: the payload is {entry.nbytes} bytes, expected {nbytes}"
+            message = f"{self.label}: zip entry {name}: the payload is {entry.nbytes} bytes, expected {nbytes}"
             raise DecodeError(message, [Problem("file_size", message)])
         content = self._content(entry, nbytes, access)
         return content.toreadonly() if access == "read" else content
@@ -149,21 +150,21 @@ class ArchiveStore:
     def _readable(self, name: str) -> ZipEntry:
         entry = self.entry(name)
         if entry is None:
-            raise MissingFileError(f"{self.location}: there is no zip entry {name}")
+            raise MissingFileError(f"{self.label}: there is no zip entry {name}")
         if entry.encrypted:
-            message = f"{self.location}: zip entry {name} is encrypted, so it cannot be read"
+            message = f"{self.label}: zip entry {name} is encrypted, so it cannot be read"
             raise DecodeError(message, [Problem("encrypted", message)])
         return entry
 
     def _content(self, entry: ZipEntry, nbytes: int, access: Access = "read") -> memoryview:
         mapped = self._checked(access if entry.method == 0 else "read")
-        start = local_payload_offset(mapped, entry, self.location)
+        start = local_payload_offset(mapped, entry, self.label)
         if entry.method == 0:
             if nbytes > entry.compressed:
-                message = f"{self.location}: zip entry {entry.name} stores {entry.compressed} of {nbytes} bytes"
+                message = f"{self.label}: zip entry {entry.name} stores {entry.compressed} of {nbytes} bytes"
                 raise DecodeError(message, [Problem("archive", message)])
             return mapped[start : start + nbytes]
-        where = f"{self.location}: zip entry {entry.name}"
+        where = f"{self.label}: zip entry {entry.name}"
         if access == "copy":
             return memoryview(inflate(mapped[start : start + entry.compressed], entry.method, nbytes, where))
         return memoryview(self._inflate(entry, mapped[start : start + entry.compressed], nbytes, where))
@@ -183,7 +184,7 @@ class ArchiveStore:
         return content
 
     def _check_writable(self, entry: ZipEntry) -> None:
-        where = f"{self.location}: zip entry {entry.name}"
+        where = f"{self.label}: zip entry {entry.name}"
         if not self.writable:
             raise ReadOnlyError(f"{where}: the save is open read-only; open it with mode='r+'")
         if entry.method != 0:
@@ -195,9 +196,9 @@ class ArchiveStore:
         nbytes = memoryview(data).nbytes
         if offset < 0 or offset + nbytes > min(entry.nbytes, entry.compressed):
             raise DecodeError(
-                f"{self.location}: zip entry {name}: bytes {offset}:{offset + nbytes} lie outside its {entry.nbytes}"
+                f"{self.label}: zip entry {name}: bytes {offset}:{offset + nbytes} lie outside its {entry.nbytes}"
             )
-        start = local_payload_offset(self._checked(), entry, self.location)
+        start = local_payload_offset(self._checked(), entry, self.label)
         fd = open_regular(self.location, os.O_RDWR)
         try:
             pwrite_all(fd, data, start + offset)

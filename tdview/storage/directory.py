@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tdview.errors import DecodeError, MissingFileError, Problem, ReadOnlyError, shown
 from tdview.storage.mapping import Access, map_file, open_regular, pwrite_all, read_exact
-from tdview.storage.store import FileInfo, Form, Listing
+from tdview.storage.store import FileInfo, Form, Listing, absolute
 
 __all__ = ["DirectoryStore"]
 
@@ -27,16 +27,21 @@ class DirectoryStore:
 
     form: Form = "directory"
 
-    def __init__(self, location: Path, *, writable: bool = False) -> None:
-        self.location = location
+    def __init__(self, location: Path, *, writable: bool = False, label: str | None = None) -> None:
+        self.location = absolute(location)
+        self.label = label or str(location)
         self.writable = writable
         self.lock = threading.RLock()
-        self._root = os.fspath(location)
+        self._root = os.fspath(self.location)
         self._mapped: OrderedDict[tuple[str, int, Access], tuple[tuple[int, int, int], memoryview]] = OrderedDict()
 
     def path(self, name: str) -> str:
         """Where a file lies."""
         return f"{self._root}/{name}" if name else self._root
+
+    def _named(self, name: str) -> str:
+        """A file for messages."""
+        return f"{self.label}/{name}" if name else self.label
 
     def info(self, name: str) -> FileInfo | None:
         try:
@@ -65,7 +70,7 @@ class DirectoryStore:
         try:
             size = os.fstat(fd).st_size
             if size > limit:
-                message = f"{path}: the file has {size} bytes, at most {limit} are read"
+                message = f"{self._named(name)}: the file has {size} bytes, at most {limit} are read"
                 raise DecodeError(message, [Problem("file_size", message)])
             return read_exact(fd, size, 0)
         finally:
@@ -78,7 +83,7 @@ class DirectoryStore:
         try:
             status = os.stat(path)
         except (OSError, ValueError):
-            raise MissingFileError(f"{path}: there is no such file") from None
+            raise MissingFileError(f"{self._named(name)}: there is no such file") from None
         if access == "copy":
             return map_file(path, nbytes, access)  # private to each caller
         # The size is looked at again at each call: touching a page behind the end would end the process.
@@ -101,16 +106,16 @@ class DirectoryStore:
         try:
             size = os.fstat(fd).st_size
             if offset < 0 or offset + nbytes > size:
-                raise DecodeError(f"{path}: bytes {offset}:{offset + nbytes} lie outside the {size} bytes of the file")
+                raise DecodeError(f"{self._named(name)}: bytes {offset}:{offset + nbytes} lie outside the {size} bytes")
             pwrite_all(fd, data, offset)
         finally:
             os.close(fd)
 
     def _check_writable(self, name: str) -> None:
         if not self.writable:
-            raise ReadOnlyError(f"{self.path(name)}: the save is open read-only; open it with mode='r+'")
+            raise ReadOnlyError(f"{self._named(name)}: the save is open read-only; open it with mode='r+'")
         if ".." in name.split("/") or self.link_in(name):
-            raise ReadOnlyError(f"{self.path(name)}: refusing to write outside the save or through a symbolic link")
+            raise ReadOnlyError(f"{self._named(name)}: refusing to write outside the save or through a symbolic link")
 
     def link_in(self, name: str) -> str | None:
         """The part of `name` that is a symbolic link, None if there is none."""
@@ -125,16 +130,16 @@ class DirectoryStore:
         """Code and message if the last part of `name` is a link that loops or leaves the save, else None."""
         path = self.path(name)
         if ".." in name.split("/"):
-            return "escape", f"{path}: an unencoded key of an old version leads out of the save"
+            return "escape", f"{self._named(name)}: an unencoded key of an old version leads out of the save"
         if not name or not os.path.islink(path):
             return None
         target = os.path.realpath(path)
         root = os.path.realpath(self._root)
         above = os.path.realpath(os.path.dirname(path))
         if above == target or above.startswith(target.rstrip("/") + "/"):
-            return "link", f"{path}: the link leads back to a level above it, so it is not followed"
+            return "link", f"{self._named(name)}: the link leads back to a level above it, so it is not followed"
         if not target.startswith(root + "/"):
-            return "escape", f"{path}: the link leaves the save, to {shown(target)}"
+            return "escape", f"{self._named(name)}: the link leaves the save, to {shown(target)}"
         return None
 
     def walk(self) -> Iterator[FileInfo]:

@@ -38,7 +38,7 @@ def recorded_crc(store: ArchiveStore, name: str) -> int | None:
     finally:
         os.close(fd)
     if len(header) != _CENTRAL_CRC + 4 or not header.startswith(_CENTRAL_MARK):
-        raise DecodeError(f"{store.location}: zip entry {name}: its central header is gone; reload the archive")
+        raise DecodeError(f"{store.label}: zip entry {name}: its central header is gone; reload the archive")
     crc: int = _CRC.unpack_from(header, _CENTRAL_CRC)[0]
     return crc
 
@@ -58,7 +58,7 @@ def replace_crcs(store: ArchiveStore, crcs: Mapping[str, int]) -> None:
         for name, crc in crcs.items():
             entry = store.entry(name)
             if entry is None or recorded_crc(store, name) is None:
-                raise DecodeError(f"{store.location}: there is no zip entry {name}; reload the archive")
+                raise DecodeError(f"{store.label}: there is no zip entry {name}; reload the archive")
             place = _local_place(fd, store, entry)
             if place is not None:
                 write_at(fd, _CRC.pack(crc), place)
@@ -71,7 +71,7 @@ def _local_place(fd: int, store: ArchiveStore, entry: ZipEntry) -> int | None:
     """Where the content's own copy of the checksum stands; None if a data descriptor is not where it should be."""
     info = store.info(entry.name)
     if info is None or info.offset is None:
-        raise DecodeError(f"{store.location}: zip entry {entry.name}: its local header is damaged")
+        raise DecodeError(f"{store.label}: zip entry {entry.name}: its local header is damaged")
     if not entry.flags & _HAS_DESCRIPTOR:
         return entry.header_offset + _LOCAL_CRC
     end = info.offset + entry.compressed

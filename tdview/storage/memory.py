@@ -29,6 +29,7 @@ class MemoryStore:
     def __init__(self, files: Mapping[str, bytes], *, writable: bool = False, label: str = "memory") -> None:
         self.files = {name: bytearray(content) for name, content in files.items()}
         """Content by name; what is changed here is seen at once."""
+        self.label = label
         self.location = Path(label)
         self.writable = writable
         self.lock = threading.RLock()
@@ -49,16 +50,16 @@ class MemoryStore:
     def read(self, name: str, limit: int) -> bytes:
         content = self._content(name)
         if len(content) > limit:
-            message = f"{self.location}: {name} has {len(content)} bytes, at most {limit} are read"
+            message = f"{self.label}: {name} has {len(content)} bytes, at most {limit} are read"
             raise DecodeError(message, [Problem("file_size", message)])
         return bytes(content)
 
     def view(self, name: str, nbytes: int, access: Access = "read") -> memoryview:
         content = self._content(name)
         if access == "write" and not self.writable:
-            raise ReadOnlyError(f"{self.location}: {name}: the save is open read-only")
+            raise ReadOnlyError(f"{self.label}: {name}: the save is open read-only")
         if len(content) < nbytes:
-            message = f"{self.location}: {name}: the payload is {len(content)} bytes, expected {nbytes}"
+            message = f"{self.label}: {name}: the payload is {len(content)} bytes, expected {nbytes}"
             raise DecodeError(message, [Problem("file_size", message)])
         if access == "copy":
             return memoryview(bytearray(content[:nbytes]))
@@ -67,16 +68,16 @@ class MemoryStore:
 
     def _content(self, name: str) -> bytearray:
         if name not in self.files:
-            raise MissingFileError(f"{self.location}: there is no file {name}")
+            raise MissingFileError(f"{self.label}: there is no file {name}")
         return self.files[name]
 
     def write_at(self, name: str, offset: int, data: bytes | memoryview) -> None:
         content = self._content(name)
         data = memoryview(data).cast("B")
         if not self.writable:
-            raise ReadOnlyError(f"{self.location}: {name}: the save is open read-only")
+            raise ReadOnlyError(f"{self.label}: {name}: the save is open read-only")
         if offset < 0 or offset + len(data) > len(content):
-            raise DecodeError(f"{self.location}: {name}: the bytes lie outside the payload")
+            raise DecodeError(f"{self.label}: {name}: the bytes lie outside the payload")
         memoryview(content)[offset : offset + len(data)] = data
 
     def walk(self) -> Iterator[FileInfo]:

@@ -21,12 +21,13 @@ _OPEN: weakref.WeakValueDictionary[tuple[object, ...], DirectoryStore | ArchiveS
 _LOCK = threading.Lock()
 
 
-def open_store(path: str | os.PathLike[str], mode: Mode = "r") -> Store:
+def open_store(path: str | os.PathLike[str], mode: Mode = "r", *, label: str | None = None) -> Store:
     """The store of a directory or archive. Opening the same unchanged file twice gives the same store.
 
     Args:
         path: a directory, or a zip archive of whatever name.
         mode: ``"r"`` never writes; ``"r+"`` allows `Store.write_at`.
+        label: what messages call it; None is `path`.
 
     Raises:
         ArgumentError: `mode` is neither.
@@ -37,6 +38,7 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r") -> Store:
     if mode not in ("r", "r+"):
         raise ArgumentError(f"mode must be 'r' or 'r+', got {mode!r}")
     location = Path(path)
+    label = label or str(location)
     try:
         status = os.stat(location)
     except (FileNotFoundError, NotADirectoryError):
@@ -49,7 +51,7 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r") -> Store:
     version = () if is_directory else (status.st_size, status.st_mtime_ns)
     key = (
         os.path.realpath(location),
-        str(location),
+        label,
         mode,
         status.st_dev,
         status.st_ino,
@@ -61,14 +63,14 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r") -> Store:
             store = None
         if store is None:
             kind = DirectoryStore if is_directory else _archive
-            store = _OPEN[key] = kind(location, writable=mode == "r+")
+            store = _OPEN[key] = kind(location, writable=mode == "r+", label=label)
         return store
 
 
-def _archive(location: Path, *, writable: bool) -> ArchiveStore:
+def _archive(location: Path, *, writable: bool, label: str) -> ArchiveStore:
     if not location.is_file():
         raise DecodeError(f"{location}: expected a directory or an archive, got something else")
     if os.path.getsize(location) == 0:
         message = f"{location}: the file is empty, so it is no archive"
         raise DecodeError(message, [Problem("archive", message)])
-    return ArchiveStore(location, writable=writable)
+    return ArchiveStore(location, writable=writable, label=label)

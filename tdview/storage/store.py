@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from tdview.storage.mapping import Access
 
-__all__ = ["Access", "Compression", "FileInfo", "Form", "Listing", "Mode", "Store"]
+__all__ = ["Access", "Compression", "FileInfo", "Form", "Listing", "Mode", "Store", "absolute"]
 
 Compression = Literal["stored", "deflate", "bzip2", "lzma", "unknown"]
 Form = Literal["directory", "archive", "memory"]
@@ -53,7 +53,9 @@ class Store(Protocol):
     """
 
     location: Path
-    """The directory or archive; a label for a memory store."""
+    """The directory or archive, absolute: it stays the same one when the process changes its directory."""
+    label: str
+    """What the caller named it: for messages."""
     form: Form
     writable: bool
     lock: threading.RLock
@@ -118,3 +120,8 @@ class Store(Protocol):
     def close(self) -> None:
         """Releases mappings that no view uses any more."""
         ...
+
+
+def absolute(path: Path) -> Path:
+    """The same place, whatever directory the process is in later; links are followed only where ``..`` needs it."""
+    return path.resolve() if ".." in path.parts else path.absolute()

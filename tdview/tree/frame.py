@@ -208,4 +208,4 @@ def _suffixes(sizes: tuple[int, ...]) -> list[str]:
 
 
 def _where(node: Node) -> str:
-    return ".".join(node.path) or str(node.store.location)
+    return ".".join(node.path) or node.store.label

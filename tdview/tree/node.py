@@ -471,7 +471,7 @@ class Node:
     def where(self, name: str = "") -> str:
         """This level, or a file in it, for messages; bounded and without control characters."""
         inside = self.file(name) if name else self.prefix
-        text = f"{self.store.location}/{inside}" if inside else str(self.store.location)
+        text = f"{self.store.label}/{inside}" if inside else self.store.label
         text = text if text.isprintable() else text.encode("unicode_escape").decode()
         return text if len(text) <= 200 else f"{text[:80]}…{text[-119:]}"
 

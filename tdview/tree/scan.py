@@ -16,7 +16,7 @@ from tdview.storage.store import Mode, Store
 from tdview.tree.collection import find
 from tdview.tree.node import Node
 
-__all__ = ["open_root", "root_of", "scan"]
+__all__ = ["open_root", "rescan", "root_of", "scan"]
 
 
 def scan(path: str | os.PathLike[str], mode: Mode = "r") -> Node:
@@ -39,7 +39,19 @@ def scan(path: str | os.PathLike[str], mode: Mode = "r") -> Node:
         DecodeError: there is no saved tensordict at `path`, or its top meta.json cannot be read.
         ReadOnlyError: `mode` is ``"r+"`` and the archive may not be written.
     """
-    root = open_root(path, mode)
+    return _checked(open_root(path, mode))
+
+
+def rescan(root: Node) -> Node:
+    """The save of a tree, read anew by `scan`: the same file, wherever the process is now, under the same name."""
+    store = root.store
+    mode: Mode = "r+" if store.writable else "r"
+    if store.form != "memory":
+        store = open_store(store.location, mode, label=store.label)
+    return _checked(root_of(store))
+
+
+def _checked(root: Node) -> Node:
     for problem in (*root._read[1], *(root.meta.head_problems if root.meta is not None else ())):
         if problem.code == "version" and problem.severity == "error":
             raise UnsupportedVersionError(problem.message, [problem])
@@ -93,7 +105,7 @@ def _nothing_at(location: Path) -> str:
 
 
 def _no_save(store: Store) -> str:
-    where = store.location
+    where = store.label
     files, levels = store.listing("")
     if any(name.endswith(".memmap") for name in files):
         return f"{where}: there are leaves but no {META}: the save was interrupted, or its {META} was removed"

@@ -77,7 +77,7 @@ def unpack(
     from tdview.operations.unpack import unpack_memmap
 
     if root.store.form != "archive":
-        raise NotSupportedError(f"{root.store.location}: it is no archive, so there is nothing to unpack")
+        raise NotSupportedError(f"{root.store.label}: it is no archive, so there is nothing to unpack")
     return unpack_memmap(root.store.location, Path(path), existsok=existsok, progress=progress)
 
 
@@ -122,16 +122,16 @@ def append_rows(
     from tdview.operations.unpack import unpack_memmap
 
     if root.kind == "replay_buffer":
-        where = root.store.location
+        where = root.store.label
         raise NotSupportedError(f"{where}: the rows of a replay buffer are a ring, not a list; extend it with torchrl")
     rows = rows_of(rows)
     if root.store.form != "archive":
         if path is not None:
             raise ArgumentError("path: a directory grows in place; only an archive needs a path for the result")
         if not root.store.writable:
-            raise ReadOnlyError(f"{root.store.location}: it is open read-only; open it with mode='r+' to append")
+            raise ReadOnlyError(f"{root.store.label}: it is open read-only; open it with mode='r+' to append")
         append_memmap(_level(root), rows)
-        return Path(root.store.location)
+        return root.store.location
     if path is None:
         raise ArgumentError("path: an archive cannot grow in place; give the path of a new archive")
     target = Path(path)
@@ -244,8 +244,8 @@ def _count_of(browser: Browser, args: dict[str, Any]) -> int | None:
 def _level(root: Node) -> Path:
     """The directory of the tensordict: of a torchrl dump the storage inside it."""
     if root.store.form != "directory":
-        raise NotSupportedError(f"{root.store.location}: it lies in memory; save it first")
-    return Path(root.store.location) / root.prefix if root.prefix else Path(root.store.location)
+        raise NotSupportedError(f"{root.store.label}: it lies in memory; save it first")
+    return root.store.location / root.prefix if root.prefix else root.store.location
 
 
 def _parent(target: Path) -> Path:

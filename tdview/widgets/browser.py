@@ -20,7 +20,7 @@ from tdview.operations.edits import Box, Edit
 from tdview.storage.store import Mode
 from tdview.tree.html import to_html
 from tdview.tree.node import Node
-from tdview.tree.scan import scan
+from tdview.tree.scan import rescan, scan
 from tdview.widgets import actions, edit_ops, pages, pictures, reports, selection, stats_ops, tree_ops
 from tdview.widgets.edit_ops import EditSession
 from tdview.widgets.messages import Reply, clean, wire_text
@@ -170,7 +170,7 @@ class Browser(anywidget.AnyWidget):
     def _reload(self) -> dict[str, Any]:
         store = self._root.store
         store.refresh()
-        self._root = scan(store.location, self._mode)
+        self._root = rescan(self._root)
         self._count = count_leaves(self._root, limit=EAGER_NODES)
         self._generation += 1
         self._chosen = None

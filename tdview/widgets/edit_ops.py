@@ -65,7 +65,7 @@ class EditSession:
             ReadOnlyError: the browser is read-only.
         """
         if self._editor is None:
-            where = self._browser.root.store.location
+            where = self._browser.root.store.label
             raise ReadOnlyError(f"{where}: it is open read-only; open it with tdview.open(..., mode='r+') to edit")
         return self._editor
 

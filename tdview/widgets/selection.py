@@ -89,7 +89,7 @@ class Selection:
     @property
     def code(self) -> str:
         """Python that gives the selected elements without the browser."""
-        lines = ["import tdview", "", f"root = tdview.scan({str(self._root.store.location)!r})"]
+        lines = ["import tdview", "", f"root = tdview.scan({self._root.store.label!r})"]
         if not self.boxes:
             node = f"root[{', '.join(map(repr, self.path))}]" if self.path else "root"
             lines.append(f"{node}.tensor()" if self.node.is_leaf else f"{node}.frame()")

@@ -72,7 +72,7 @@ def head_of(root: Node, mode: str, count: Count, generation: int) -> dict[str, A
     fill = root.fill
     return {
         "name": save_name(root),
-        "location": str(root.store.location),
+        "location": root.store.label,
         "form": root.store.form,
         "kind": root.kind,
         "kindText": _kind_text(root),

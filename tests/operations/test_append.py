@@ -555,3 +555,14 @@ def test_tensordict_appends_to_what_tdview_appended(save: Path) -> None:
     tensordict.append_memmap(save, tdview.to_tensordict(example(1, 5)))
     append_memmap(save, example(1, 6))
     assert same(load_memmap(save), example(7))
+
+
+def test_an_appender_of_a_relative_path_stays_with_its_save(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(save.parent)
+    with Appender(save.name) as appender:
+        (save.parent / "elsewhere").mkdir()
+        monkeypatch.chdir(save.parent / "elsewhere")
+        before = appender.rows
+        appender.append(example(2))
+    assert tdview.scan(save).batch_size == (before + 2,)
+    assert not list(Path().iterdir())

@@ -574,3 +574,19 @@ def test_listeners_are_told_and_not_kept(save: Path) -> None:
     del listener
     editor.redo()
     assert editor._listeners == []
+
+
+def test_an_editor_of_a_relative_path_stays_with_its_save(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(save.parent)
+    editor = Editor(save.name)
+    elsewhere = save.parent / "elsewhere"
+    elsewhere.mkdir()
+    source().save(elsewhere / save.name)
+    untouched = contents(elsewhere)
+    monkeypatch.chdir(elsewhere)
+    editor.edit("i", 0, 7)
+    editor.reload()
+    editor.edit("i", 1, 8)
+    assert scan(save)["i"].numpy()[:2].tolist() == [7, 8]
+    assert editor.journal == save.parent / f"{save.name}.tdview-journal"
+    assert contents(elsewhere) == untouched

@@ -28,7 +28,7 @@ from tdview.errors import (
 from tdview.storage.directory import DirectoryStore
 from tdview.testing.corpus import Case
 from tdview.tree.leaf import Leaf
-from tdview.tree.scan import scan
+from tdview.tree.scan import rescan, scan
 
 
 @pytest.fixture
@@ -378,3 +378,23 @@ def test_dumps_are_replay_buffers_with_their_side_files(dumps: Path, corpus: lis
 def test_other_containers_are_recognised(dumps: Path, name: str, word: str) -> None:
     with pytest.raises(DecodeError, match=word):
         scan(dumps / name)
+
+
+@pytest.mark.parametrize("form", ["save", "save.tdz"])
+def test_a_relative_path_stays_the_same_save_when_the_process_moves(
+    form: str, save: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form.endswith(".tdz"):
+        TensorDict.load_memmap(save).save(tmp_path / form)
+    monkeypatch.chdir(tmp_path)
+    root = scan(form)
+    expected = leaf(scan(form), "obs").numpy()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert np.array_equal(leaf(root, "obs").numpy(), expected)
+    assert (root.store.location, root.where()) == (tmp_path / form, form)
+    again = rescan(root)
+    assert again is not root
+    assert again.store is root.store
+    with pytest.raises(MissingFileError):
+        scan(form)

@@ -147,6 +147,18 @@ def test_a_reload_of_a_vanished_save_is_an_error_and_keeps_the_tree(
     assert view.ask("tree.children", {"path": [], "start": 0, "count": 5})["total"] == 3
 
 
+def test_a_browser_of_a_relative_path_stays_with_its_save(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(save.parent)
+    browser = tdview.open(save.name)
+    elsewhere = save.parent / "elsewhere"
+    write_save(elsewhere / save.name, {"other": ("bool", [2])}, batch_size=[2])
+    monkeypatch.chdir(elsewhere)
+    browser.reload()
+    assert list(browser.root) == ["obs", HOSTILE, "next"]
+    assert browser._head["location"] == save.name
+    assert set(browser.selection.tensors) == {("obs",), (HOSTILE,), ("next", "reward")}
+
+
 def test_a_wide_save_is_counted_behind_the_first_paint(tmp_path: Path, view_of: Callable[[Any], View]) -> None:
     entries = {f"level{i:03d}": {f"leaf{j}": ("float32", [2]) for j in range(30)} for i in range(100)}
     browser = tdview.open(write_save(tmp_path / "wide", entries, batch_size=[2]))
