@@ -6,6 +6,7 @@ import type { Rect } from "./blocks";
 import { h, setAttribute, setText, uniqueId } from "./dom";
 import { cellRange, isSingle, moved, type Range, rectOfRange } from "./ranges";
 import { AxisScroll, type ColumnLayout } from "./scrolling";
+import { isAbort } from "./transport";
 
 export const ROW_PX = 24;
 const CHAR_PX = 7.3;
@@ -37,10 +38,12 @@ export type GridEvents = {
   /** Other cells are visible, or the same ones are drawn again. `down` and `right` say where the user is heading. */
   onView(rect: Rect, down: number, right: number): void;
   onRange(range: Range): void;
+  /** What was typed is not written, and its editor is gone. */
+  onRefused(why: string): void;
 };
 
 type RowParts = { element: HTMLElement; heads: HTMLElement[]; cells: HTMLElement[]; row: number };
-type Editor = { input: HTMLInputElement; box: HTMLElement; row: number; col: number; busy: boolean };
+type Editor = { input: HTMLInputElement; box: HTMLElement; row: number; col: number; text: string; busy: boolean };
 
 export type Grid = {
   readonly element: HTMLElement;
@@ -70,7 +73,6 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   let frame = 0;
   let dragging = false;
   let editor: Editor | null = null;
-  let pressed = 0;
 
   const head = h("div", { class: "tdv-grid-head", role: "row", "aria-rowindex": 1 });
   const layer = h("div", { class: "tdv-grid-layer", role: "presentation" }, head);
@@ -87,7 +89,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   on("pointerdown", onPointer);
   on("pointermove", onDrag);
   on("pointerup", endDrag);
-  document.addEventListener("pointerdown", () => pressed++, { capture: true, signal });
+  document.addEventListener("pointerdown", onPress, { capture: true, signal });
   on("dblclick", onDouble);
   on("paste", onPaste);
   if (typeof ResizeObserver !== "undefined") {
@@ -98,10 +100,12 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   signal.addEventListener("abort", () => cancelAnimationFrame(frame), { once: true });
 
   function setSource(next: GridSource, keep = false): void {
-    closeEditor();
+    const focused = document.activeElement === editor?.input;
+    if (!keep || (editor && editor.row >= next.rows)) dropEditor();
     source = next;
     space.replaceChildren(layer);
-    layer.replaceChildren(head);
+    layer.replaceChildren(head, ...(editor ? [editor.box] : []));
+    if (focused) editor?.input.focus();
     pool = [];
     headCells = [];
     corner = source.headers.map(({ title }) => h("div", { class: "tdv-grid-corner", role: "columnheader" }, title));
@@ -191,14 +195,11 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     });
     const box = h("div", { class: "tdv-grid-editor" }, input);
     input.value = start ?? text;
-    editor = { input, box, row, col, busy: false };
+    editor = { input, box, row, col, text, busy: false };
     input.addEventListener("keydown", (event) => onEditKey(event));
-    const before = pressed;
     input.addEventListener("blur", () => {
-      if (editor?.input !== input || editor.busy || input.getAttribute("aria-invalid") === "true") return;
       // A notebook that activates its cell late takes the focus by script: what is typed must not go to it.
-      if (pressed === before) requestAnimationFrame(() => editor?.input === input && input.focus());
-      else closeEditor();
+      requestAnimationFrame(() => editor?.input === input && !editor.busy && input.focus());
     });
     layer.append(box);
     placeEditor(headWidths().reduce((sum, width) => sum + width, 0));
@@ -416,8 +417,16 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     if (cell && cell.col >= 0 && !(event.target as Element).closest(".tdv-grid-editor")) edit(cell.row, cell.col);
   }
 
+  /** A press elsewhere ends typing as Enter does, but goes where the person goes. */
+  function onPress(event: PointerEvent): void {
+    const [target] = event.composedPath();
+    if (!editor || target === element || editor.box.contains(target as Node)) return; // `element`: its scroll bars
+    if (editor.input.value === editor.text) closeEditor();
+    else void commit(false, null);
+  }
+
   function onPaste(event: ClipboardEvent): void {
-    if (editor) return;
+    if (editor?.box.contains(event.target as Node)) return;
     const text = event.clipboardData?.getData("text/plain");
     event.stopPropagation();
     if (!text) return;
@@ -427,7 +436,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   }
 
   function onKey(event: KeyboardEvent): void {
-    if (!source || editor || event.altKey) return;
+    if (!source || (editor && !editor.busy) || event.altKey) return;
     const control = event.ctrlKey || event.metaKey;
     const page = Math.max(1, Math.floor(viewHeight() / ROW_PX) - 1);
     const next = moved(range, event.key, control, event.shiftKey, { rows: source.rows, cols: cols(), page });
@@ -459,7 +468,8 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     } else if (event.key.length === 1 || event.key === "Backspace") complain("");
   }
 
-  async function commit(fill: boolean, then: string): Promise<void> {
+  /** `then` is the key that says where to go on; null where the person went elsewhere already. */
+  async function commit(fill: boolean, then: string | null): Promise<void> {
     const mine = editor;
     if (!mine || !source || mine.busy) return;
     const { row, col, input } = mine;
@@ -469,16 +479,20 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     try {
       await source.commit(rect, input.value);
       if (editor !== mine) return;
-      closeEditor(true);
-      const next = fill
-        ? null
-        : moved(cellRange(row, col), then, false, false, { rows: source.rows, cols: cols(), page: 1 });
+      closeEditor(then !== null);
+      const next =
+        fill || then === null
+          ? null
+          : moved(cellRange(row, col), then, false, false, { rows: source.rows, cols: cols(), page: 1 });
       if (next) select(next);
     } catch (reason) {
+      const { message } = reason as Error;
+      if (editor !== mine) return isAbort(reason) ? undefined : events.onRefused(message);
       mine.busy = false;
+      dragging = false;
       setAttribute(input, "aria-busy", null);
-      if (editor !== mine) return;
-      complain((reason as Error).message);
+      complain(message);
+      if (then === null) go(row, col);
       input.focus();
     }
   }
@@ -497,6 +511,13 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     closed?.box.remove();
     if (focus) element.focus({ preventScroll: true });
     if (closed) draw();
+  }
+
+  /** Closes the editor because its table goes; says so where that loses what was typed. */
+  function dropEditor(): void {
+    if (editor && !editor.busy && editor.input.value !== editor.text)
+      events.onRefused(editor.input.title || `the table was left before ${editor.input.value} was entered`);
+    closeEditor();
   }
 
   function placeEditor(heads: number): void {

@@ -209,17 +209,73 @@ describe("the table", () => {
     expect(asked.filter(({ op }) => op === "edit")).toHaveLength(1);
   });
 
-  it("keeps the editor when the focus is taken by script, and leaves it for a click", async () => {
-    const { press, grid } = await open({ rows: 50, cols: 3 });
-    await press("F2");
+  const edits = (asked: readonly Asked[]) => asked.filter(({ op }) => op === "edit").map(({ args }) => args.values);
+  const pressAt = (target: EventTarget) => target.dispatchEvent(new Event("pointerdown", { bubbles: true }));
+
+  it("keeps the editor when the focus is taken by script", async () => {
+    const { press, grid, asked } = await open({ rows: 50, cols: 3 });
+    await press("7");
     const input = grid.querySelector("input");
+    if (input) pressAt(input); // the person places the cursor
     input?.blur();
-    await new Promise((done) => requestAnimationFrame(done));
+    await settle();
     expect(grid.querySelector("input")).toBe(input);
     expect(grid.ownerDocument.activeElement).toBe(input);
-    grid.ownerDocument.dispatchEvent(new Event("pointerdown"));
-    input?.blur();
+    expect(edits(asked)).toEqual([]);
+  });
+
+  it("writes what was typed when the person presses elsewhere, and nothing where nothing was typed", async () => {
+    const { press, grid, asked, active } = await open({ rows: 50, cols: 3 });
+    await press("F2");
+    pressAt(document.body);
     expect(grid.querySelector("input")).toBeNull();
+    await press("7");
+    pressAt(document.body);
+    await settle();
+    expect(grid.querySelector("input")).toBeNull();
+    expect(edits(asked)).toEqual(["7"]);
+    expect(active()?.parentElement?.getAttribute("aria-rowindex")).toBe("2");
+  });
+
+  it("keeps a refused value in its editor when the person presses elsewhere", async () => {
+    const { press, refuse, grid, said } = await open({ rows: 50, cols: 3 });
+    refuse("int64 cannot hold x");
+    await press("x");
+    pressAt(grid);
+    expect(grid.querySelector("input")?.getAttribute("aria-busy")).toBeNull(); // a scroll bar is no elsewhere
+    pressAt(document.body);
+    await settle();
+    const input = grid.querySelector("input");
+    expect([input?.value, input?.getAttribute("aria-invalid")]).toEqual(["x", "true"]);
+    expect(grid.ownerDocument.activeElement).toBe(input);
+    expect(grid.querySelector('[role="alert"]')?.textContent).toBe("int64 cannot hold x");
+    expect(said).toEqual([]);
+  });
+
+  it("says what was refused when the table has gone", async () => {
+    const { press, refuse, view, selection, grid, said } = await open({ rows: 50, cols: 3 });
+    refuse("int64 cannot hold x");
+    await press("x");
+    pressAt(document.body);
+    view.show({ ...selection, path: ["y"] });
+    await settle();
+    expect(grid.querySelector("input")).toBeNull();
+    expect(said).toEqual(["Not written: int64 cannot hold x"]);
+    await press("y");
+    view.show(selection);
+    await settle();
+    expect(said.at(-1)).toContain("Not written: ");
+    expect(said.at(-1)).toContain("y");
+  });
+
+  it("goes on typing when the same table is read again", async () => {
+    const { press, grid, view, selection, said } = await open({ rows: 50, cols: 3 });
+    await press("7");
+    view.show(selection);
+    await settle();
+    expect(said).toEqual([]);
+    expect(grid.querySelector("input")?.value).toBe("7");
+    expect(grid.ownerDocument.activeElement).toBe(grid.querySelector("input"));
   });
 
   it("fills the selection with Ctrl+Enter", async () => {

@@ -53,7 +53,10 @@ export function createTable(ctx: Context): View {
   let telling: ReturnType<typeof setTimeout> | undefined;
   let told = false;
 
-  const grid = createGrid({ onView: fetchFor, onRange }, ctx.signal);
+  const grid = createGrid(
+    { onView: fetchFor, onRange, onRefused: (why) => ctx.notify(`Not written: ${why}`, "error") },
+    ctx.signal,
+  );
   const dims = createDims((mapping, done) => remap(mapping, done));
   const shown = h("span", { class: "tdv-shown" });
   const order = h(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -95,6 +96,37 @@ def test_a_refusal_stays_in_the_cell(lab: Lab, page: Page) -> None:
     page.keyboard.press("Control+y")
     expect(first_cell(browser)).to_have_text("9007199254740993")
     assert notebook.cell_count() == 1
+
+
+def test_a_click_elsewhere_keeps_what_was_typed(lab: Lab, page: Page) -> None:
+    path = make_save(lab.folder / "run")
+    notebook = lab.open(page, [OPEN.format("run")])
+    notebook.run_all()
+    browser = notebook.cell(0)
+    show(browser, "reward")
+    cells = browser.get_by_role("grid").locator('[role="gridcell"]:visible')
+    expect(cells.nth(1)).to_have_text("1.0000")
+    cells.nth(1).click()
+    page.keyboard.type("7.5")
+    cells.nth(3).click()
+    expect(cells.nth(1)).to_have_text("7.5000")
+    expect(cells.nth(3)).to_have_class(re.compile("tdv-active"))
+    assert reward(path) == [0, 7.5, 2, 3, 4, 5]
+
+    page.keyboard.type("much")
+    cells.nth(0).click()
+    expect(browser.get_by_text("is no number")).to_be_visible()
+    typed = browser.get_by_label("Row 3, column 0")
+    expect(typed).to_be_focused()
+    expect(typed).to_have_value("much")
+    page.keyboard.press("Escape")
+    expect(cells.nth(3)).to_have_text("3.0000")
+
+    page.keyboard.type("more")
+    browser.get_by_role("treeitem", name="obs").first.click()
+    expect(browser.get_by_text("Not written: ")).to_contain_text("more")
+    assert reward(path) == [0, 7.5, 2, 3, 4, 5]
+    expect(browser.get_by_text("1 edit", exact=True)).to_be_visible()
 
 
 def test_a_range_is_pasted_and_selected_in_python(lab: Lab, page: Page) -> None:
