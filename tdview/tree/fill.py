@@ -5,6 +5,7 @@ It does not know what the rows mean, nor whether they are sound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import mul
@@ -121,14 +122,20 @@ class SideFiles:
 
     def read(self, part: str, name: str) -> bytes | None:
         """Content of a side file of ``"storage"``, ``"writer"``, ``"sampler"`` or ``""``; None if it is not there."""
-        places = ["."] if part == "storage" else self._places(part)
-        for place in places:
-            found = self._read(f"{place}/{name}")
-            if found is not None:
-                return found
-        return None
+        found = self._find(part, name)
+        return None if found is None else found[1]()
 
-    def _read(self, relative: str) -> bytes | None:
+    def nbytes(self, part: str, name: str) -> int:
+        """Size of a side file, 0 if it is not there or too large for `read`. Does not read it."""
+        found = self._find(part, name)
+        return found[0] if found is not None and found[0] <= _SIDE_LIMIT else 0
+
+    def _find(self, part: str, name: str) -> tuple[int, Callable[[], bytes]] | None:
+        """Size of a side file and how it is read."""
+        places = ["."] if part == "storage" else self._places(part)
+        return next((found for place in places if (found := self._at(f"{place}/{name}"))), None)
+
+    def _at(self, relative: str) -> tuple[int, Callable[[], bytes]] | None:
         steps = [*self.storage.split("/"), *relative.split("/")] if self.storage else relative.split("/")
         inside: list[str] = []
         above = 0
@@ -140,13 +147,14 @@ class SideFiles:
         store = self.node.store
         if not above:
             name = "/".join(inside)
-            return store.read(name, _SIDE_LIMIT) if store.info(name) is not None else None
+            info = store.info(name)
+            return None if info is None else (info.nbytes, lambda: store.read(name, _SIDE_LIMIT))
         if store.form != "directory":
             return None
         path = store.location.resolve().joinpath(*[".."] * above, *inside)
         if not path.is_file() or path.stat().st_size > _SIDE_LIMIT:
             return None
-        return path.read_bytes()
+        return path.stat().st_size, path.read_bytes
 
     def _parsed(self, part: str, name: str, parse: Any) -> Any:
         try:

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import tdview
+from tdview.analysis.side_columns import SideColumns
 from tdview.errors import NotSupportedError
+from tdview.testing.sample import write_replay_buffer
+from tdview.tree.fill import SideFiles
 
 
 def test_the_newest_row_has_age_zero_and_the_oldest_the_greatest(tmp_path: Path) -> None:
@@ -51,6 +54,39 @@ def test_generations_are_shown_where_the_writer_counts_them(tmp_path: Path) -> N
 
 def test_a_max_value_buffer_has_no_age(dumps: Path) -> None:
     assert "age" not in tdview.side_columns(dumps / "maxvalue_writer" / "buffer")
+
+
+def test_a_part_of_the_rows_is_the_part_of_the_whole(tmp_path: Path) -> None:
+    folder = write_replay_buffer(tmp_path / "run", capacity=60, steps=100)
+    frame = tdview.side_columns(folder)
+    node = tdview.scan(folder)
+    side = SideColumns(node, node.fill)
+    assert side.names == tuple(frame.columns) == ("age", "priority", "probability")
+    for name in side.names:
+        parts = [side.values(name, start, start + 20) for start in (0, 20, 40)]
+        assert np.concatenate(parts).tolist() == frame[name].tolist()
+
+
+def test_names_are_known_before_an_array_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = tdview.scan(write_replay_buffer(tmp_path / "run", capacity=60, steps=100))
+    side = SideColumns(node, node.fill)
+    monkeypatch.setattr(SideFiles, "array", None)
+    assert "priority" in side.names
+
+
+@pytest.mark.parametrize("nbytes", [0, 7, 8 * 59])
+def test_a_short_tree_gives_no_priorities(nbytes: int, tmp_path: Path) -> None:
+    folder = write_replay_buffer(tmp_path / "run", capacity=60, steps=100)
+    (folder / "sampler" / "sumtree.memmap").write_bytes(bytes(nbytes))
+    assert list(tdview.side_columns(folder).columns) == ["age"]
+
+
+def test_counts_that_are_no_integers_are_left_out(tmp_path: Path) -> None:
+    folder = write_replay_buffer(tmp_path / "run", capacity=60, steps=100)
+    text = {"cursor": 40, "write_count": 100, "generation_shape": [60], "generation_dtype": "torch.complex64"}
+    (folder / "writer" / "metadata.json").write_text(json.dumps(text))
+    (folder / "writer" / "generation.memmap").write_bytes(bytes(480))
+    assert "generation" not in tdview.side_columns(folder)
 
 
 def test_weights_have_no_side_columns(tmp_path: Path) -> None:

@@ -17,25 +17,28 @@ from tdview.format import torchrl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["priorities", "trees_of"]
+    from tdview.tree.fill import SideFiles
+
+__all__ = ["priorities", "tree_of", "trees_of"]
 
 _SUM, _MIN = ("sampler", "sumtree"), ("sampler", "mintree")
 
 
 def trees_of(buffer: Buffer) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    """The sum and the min tree, one float64 per element of the storage; None where a tree is missing or short."""
+    """The sum and the min tree, one float for each element of the storage; None where a tree is missing or short."""
     if buffer.side is None:
         return None, None
     count = buffer.capacity * per_row(buffer)
-    found = []
-    for name in (torchrl.SUM_TREE, torchrl.MIN_TREE):
-        try:
-            data = buffer.side.read("sampler", name) or b""
-        except (TdviewError, OSError):
-            data = b""
-        dtype = "<f4" if len(data) == 4 * count else "<f8"
-        found.append(buffer.side.array("sampler", name, dtype, count) if data else None)
-    return found[0], found[1]
+    return tree_of(buffer.side, torchrl.SUM_TREE, count), tree_of(buffer.side, torchrl.MIN_TREE, count)
+
+
+def tree_of(side: SideFiles, name: str, count: int) -> NDArray[Any] | None:
+    """The values of a tree, float64 or float32 as its size tells; None where it is missing, short or unreadable."""
+    try:
+        dtype = "<f4" if side.nbytes("sampler", name) == 4 * count else "<f8"
+        return side.array("sampler", name, dtype, count)
+    except (TdviewError, OSError):
+        return None
 
 
 def per_row(buffer: Buffer) -> int:
