@@ -2,8 +2,8 @@
 
 It does not know how a leaf becomes a table (`planes`) nor how edits are made.
 
-Operations (``view`` is ``{rowAxis, colAxis, index, order, with}``, all optional; ``with`` names other leaves to stand
-beside a leaf; spans are half-open):
+Operations (``view`` is ``{rowAxis, colAxis, index, order, with, side}``, all optional; ``with`` names other leaves to
+stand beside a leaf, ``side`` asks for the columns of `side_plane` in front; spans are half-open):
 
 - ``table.page`` ``{path, view, blocks: [[row, row, col, col], …], describe, raw, at}`` → ``{table?, at?, pages: [{rows,
   cols, segments: [{start, cols, wire}], edited: [[row, row, col, col], …]}]}`` and one buffer per segment, row-major.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,7 @@ from tdview.widgets.planes import (
     companions,
     default_axes,
 )
+from tdview.widgets.side_plane import Sides, bare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,6 +69,7 @@ class _Planes:
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
+        self.sides = Sides()
         self.last: tuple[Any, Node, Plane] | None = None
 
     def of(self, args: dict[str, Any]) -> Plane:
@@ -75,7 +78,7 @@ class _Planes:
         last = self.last
         if last is not None and last[1] is node and last[0] == view and not bool_arg(args, "describe"):
             return last[2]
-        plane = plane_of(node, view)
+        plane = self.sides.before(plane_of(node, view), view)
         self.last = (view, node, plane)
         return plane
 
@@ -180,7 +183,7 @@ def _page(browser: Browser, planes: _Planes, args: dict[str, Any]) -> Reply:
     plane = planes.of(args)
     value: dict[str, Any] = {"pages": []}
     if bool_arg(args, "describe"):
-        value["table"] = plane.describe()
+        value["table"] = plane.describe() | planes.sides.describe(plane)
     if args.get("at") is not None:
         value["at"] = place = plane.place(int_arg(args, "at"))
         if place is not None:
@@ -263,7 +266,7 @@ def _csv(plane: Plane, rows: Span, cols: Span, call: Call) -> bytes:
         stop = min(rows[1], start + step)
         call.progress(start - rows[0], rows[1] - rows[0])
         places = [place for run in plane.runs(start, stop) for place in range(*run)]
-        parts = [[_texts(row) for row in part.values] for part in plane.read((start, stop), cols)]
+        parts = [[_texts(row, part.blanks) for row in part.values] for part in plane.read((start, stop), cols)]
         for place, *pieces in zip(places, *parts, strict=True):
             writer.writerow([place, *(text for piece in pieces for text in piece)])
     return out.getvalue().encode()
@@ -272,6 +275,10 @@ def _csv(plane: Plane, rows: Span, cols: Span, call: Call) -> bytes:
 def _npy(plane: Plane, rows: Span, cols: Span, call: Call) -> bytes:
     import numpy as np
 
+    whole = plane
+    plane, cols = bare(whole, cols)
+    if plane is not whole and cols[0] == cols[1]:
+        raise NotSupportedError("an NPY file has one dtype; take CSV or Parquet for ages and priorities")
     if isinstance(plane, LevelPlane):
         raise NotSupportedError("an NPY file has one dtype, a level has several; take CSV or Parquet, or a single leaf")
     call.progress(0, 1)
@@ -296,6 +303,9 @@ def _parquet(plane: Plane, rows: Span, cols: Span, call: Call) -> bytes:
             name = labels[part.start - cols[0] + place]
             if values.dtype.kind == "c":  # Parquet has no complex numbers
                 data[f"{name}.real"], data[f"{name}.imag"] = values.real, values.imag
+            elif part.blanks and values.dtype.kind == "i":
+                data[name] = pandas.array(values, "Int64")
+                data[name][values < 0] = pandas.NA
             else:
                 data[name] = values
     places = [place for run in plane.runs(*rows) for place in range(*run)]
@@ -308,8 +318,10 @@ def _columns(plane: Plane, cols: Span) -> list[int]:
     return [part.start + place for part in plane.read((0, 0), cols) for place in range(part.values.shape[1])]
 
 
-def _texts(row: NDArray[Any]) -> list[str]:
+def _texts(row: NDArray[Any], blanks: bool) -> list[str]:
     """Elements as text that reads back exactly."""
+    if blanks:
+        return [str(value) if value >= (0 if row.dtype.kind == "i" else -math.inf) else "" for value in row.tolist()]
     if row.dtype.kind == "f" and row.dtype.itemsize < 8:
         return [str(value) for value in row]  # a numpy scalar prints the shortest form of its own precision
     return [str(value) for value in row.tolist()]

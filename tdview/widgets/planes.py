@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tdview.errors import ArgumentError, TdviewError, shown
@@ -31,6 +31,7 @@ __all__ = [
     "Segment",
     "Span",
     "base_of",
+    "buffer_above",
     "clamp",
     "companions",
     "default_axes",
@@ -74,15 +75,21 @@ class Ring:
 
 def ring_of(node: Node, rows: int) -> Ring | None:
     """The ring that the first `rows` storage rows of `node` belong to, None where there is none."""
-    above: Node | None = node
-    while above is not None and above.fill is None:
-        above = above.parent
-    fill = None if above is None else above.fill
+    buffer = buffer_above(node)
+    fill = None if buffer is None else buffer.fill
     if fill is None or fill.capacity != rows or fill.rotated or (fill.rows and not fill.chronological):
         return None  # a rotated checkpoint counts rows of the buffer, not of the file
     if fill.chronological == ((0, rows),):
         return None  # every row is written, in the order of time
     return Ring(capacity=rows, spans=fill.chronological, certain=fill.certain and fill.ordered)
+
+
+def buffer_above(node: Node) -> Node | None:
+    """The replay buffer that `node` is or stands in, None where there is none."""
+    above: Node | None = node
+    while above is not None and above.fill is None:
+        above = above.parent
+    return above
 
 
 def default_axes(shape: Sequence[int], *, picture: bool) -> tuple[int | None, int | None]:
@@ -102,6 +109,8 @@ class Segment:
     """First column in the plane."""
     values: NDArray[Any]
     """``[rows, columns]``; may be a view of the mapped file."""
+    blanks: bool = False
+    """Negative integers and NaN say that there is no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +209,7 @@ class Plane:
         if not parts:
             return self._read((0, 0), cols, raw)
         return [
-            Segment(start=same[0].start, values=np.concatenate([part.values for part in same]))
-            for same in zip(*parts, strict=True)
+            replace(same[0], values=np.concatenate([part.values for part in same])) for same in zip(*parts, strict=True)
         ]
 
     def numbers(self, rows: Span, col: int) -> NDArray[Any]:

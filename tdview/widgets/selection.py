@@ -18,6 +18,7 @@ from tdview.errors import NotSupportedError
 from tdview.widgets.messages import path_arg
 from tdview.widgets.pages import plane_of, span_arg
 from tdview.widgets.planes import LeafPlane, LevelPlane, Plane, Span
+from tdview.widgets.side_plane import Sides, bare
 from tdview.widgets.tree_ops import node_of
 
 if TYPE_CHECKING:
@@ -138,8 +139,12 @@ def _select(browser: Browser, args: dict[str, Any]) -> dict[str, Any]:
     node = node_of(browser.root, path_arg(args))
     boxes: list[tuple[tuple[str, ...], Box]] = []
     if "rows" in args or "cols" in args:
-        plane = plane_of(node, args.get("view", {}))
-        rows, cols = span_arg(args, "rows", plane.rows), span_arg(args, "cols", plane.cols)
+        view = args.get("view", {})
+        whole = Sides().before(plane_of(node, view), view)
+        rows, cols = span_arg(args, "rows", whole.rows), span_arg(args, "cols", whole.cols)
+        plane, cols = bare(whole, cols)
+        if plane is not whole and cols[0] == cols[1]:
+            cols = 0, plane.cols  # ages and priorities alone stand for their rows
         boxes = list(itertools.islice(_boxes(plane, rows, cols), MAX_BOXES))
     browser.choose(node.path, boxes)
     return {}
