@@ -5,6 +5,7 @@
 export { createAudit } from "./audit";
 export { openAppend, openPack, openUnpack } from "./dialogs";
 export { createEpisodes } from "./episodes";
+export { createExport } from "./export";
 export { createFrames } from "./frames";
 export { createInfo } from "./info";
 export { createPlot } from "./plot";

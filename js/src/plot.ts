@@ -7,8 +7,9 @@ import { coloured, colourMap, lineColour, MAPS } from "./colours";
 import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
 import { h, setAttribute, setText } from "./dom";
-import { download, downloadCanvas, menu } from "./download";
+import { downloadCanvas, menu } from "./download";
 import { type Area, areaOf, type Bars, drawBars, drawHeat, drawLines, type Line, type Surface } from "./drawing";
+import { createExport } from "./export";
 import { samePath } from "./protocol";
 import { type Ring, storageOf } from "./ring";
 import { dtypeText, pyNode } from "./text";
@@ -109,6 +110,7 @@ export function createPlot(ctx: Context): View {
     ],
     (value) => void save(value),
   );
+  const exporter = createExport(ctx);
   const dims = createDims((next, done) => {
     const same = next.rowAxis === mapping?.rowAxis && next.colAxis === mapping?.colAxis;
     mapping = next;
@@ -140,6 +142,7 @@ export function createPlot(ctx: Context): View {
       logs,
       files,
     ),
+    exporter.element,
     series,
     h("div", { class: "tdv-stage" }, canvas),
     hover,
@@ -425,16 +428,7 @@ export function createPlot(ctx: Context): View {
     const name = selection?.path.join(".") || "plot";
     if (what === "png") return downloadCanvas(`${name}.png`, canvas);
     const kinds = { lines: "line", heat: "heatmap", histogram: "histogram" };
-    try {
-      const { value, buffers } = await ctx.rpc.request<{ name: string; mime: string }>(
-        "plot.figure",
-        { path: selection?.path ?? [], kind: kinds[kind] },
-        { signal: ctx.signal, onProgress: () => undefined },
-      );
-      download(value.name, value.mime, buffers as unknown as BlobPart[]);
-    } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
-    }
+    await exporter.run("plot.figure", { path: selection?.path ?? [], kind: kinds[kind] });
   }
 
   return {

@@ -1,5 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Context, Selection } from "./context";
+import { createExport } from "./export";
+import type { Panels } from "./lazy";
 import type { Event } from "./protocol";
 import { createTable } from "./table";
 import type { RequestOptions } from "./transport";
@@ -98,7 +100,7 @@ const settle = async () => {
 
 async function open(info: Info) {
   const kernel = fakeContext(info);
-  const view = createTable(kernel.ctx);
+  const view = createTable(kernel.ctx, async () => ({ createExport }) as unknown as Panels);
   document.body.append(view.element);
   const selection = {
     key: "x",

@@ -18,9 +18,11 @@ import {
 import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
 import { h, setAttribute, setText } from "./dom";
-import { download, menu } from "./download";
+import { menu } from "./download";
+import type { Export } from "./export";
 import { cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
 import { createGrid, type Drawn, type GridSource } from "./grid";
+import type { Panels } from "./lazy";
 import { type Path, samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
@@ -39,7 +41,8 @@ const MAX_UNDER_WAY = 3;
 const MAX_COPY_CELLS = 100_000;
 const READ_ONLY = 'The save was opened read-only. Open it with tdview.open(path, mode="r+") to edit cells.';
 
-export function createTable(ctx: Context): View {
+/** `load` gets the second bundle, which exports. */
+export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   let selection: Selection | null = null;
   let model: TableModel | null = null;
   let cache = new BlockCache();
@@ -105,9 +108,11 @@ export function createTable(ctx: Context): View {
     formats,
     files,
   );
+  const saving = h("div", {});
+  let exporter: Export | null = null;
   const place = h("div", { class: "tdv-cellbar" });
   const failure = h("p", { class: "tdv-empty tdv-error", role: "alert", hidden: true });
-  const element = h("div", { class: "tdv-table" }, bar, failure, grid.element, place);
+  const element = h("div", { class: "tdv-table" }, bar, saving, failure, grid.element, place);
 
   formats.addEventListener("change", () => reformat(formats.value as Format), { signal: ctx.signal });
   for (const box of [formats, goto])
@@ -379,12 +384,9 @@ export function createTable(ctx: Context): View {
       : rectOfRange(grid.selection);
     const args = { path: model.selection.path, view: arrangement(model), format: kind, rows: [r0, r1], cols: [c0, c1] };
     try {
-      const { value, buffers } = await ctx.rpc.request<{ name: string; mime: string }>("table.export", args, {
-        signal: ctx.signal,
-        onProgress: () => undefined,
-      });
-      download(value.name, value.mime, buffers as unknown as BlobPart[]);
-      ctx.notify(`Saved ${value.name}.`);
+      exporter ??= (await load()).createExport(ctx);
+      saving.replaceChildren(exporter.element);
+      await exporter.run("table.export", args);
     } catch (reason) {
       if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
     }

@@ -4,11 +4,13 @@
  */
 import type { Context } from "./context";
 import { button, h, setText } from "./dom";
-import { isAbort } from "./transport";
+import { isAbort, type Reply } from "./transport";
 
 export type Task = {
   readonly element: HTMLElement;
   readonly running: boolean;
+  /** Runs `op` and shows how far it is; rejects where it was stopped or failed. */
+  reply<T>(op: string, args: object, what: string): Promise<Reply<T>>;
   /** Runs `op`; null where it was stopped or failed, which is then said in the element. */
   run<T>(op: string, args: object, what: string): Promise<T | null>;
   stop(): void;
@@ -34,34 +36,42 @@ export function createTask(ctx: Context): Task {
     setText(text, message);
   };
 
+  async function reply<T>(op: string, args: object, what: string): Promise<Reply<T>> {
+    controller?.abort();
+    const mine = new AbortController();
+    controller = mine;
+    bar.removeAttribute("value");
+    bar.setAttribute("aria-label", what);
+    say(`${what}…`);
+    try {
+      return await ctx.rpc.request<T>(op, args, {
+        signal: AbortSignal.any([ctx.signal, mine.signal]),
+        onProgress: (done, total) => {
+          if (total <= 0) return;
+          bar.value = done / total;
+          setText(text, `${what}… ${Math.floor((100 * done) / total)} %`);
+        },
+      });
+    } finally {
+      if (controller === mine) {
+        controller = null;
+        say("");
+      }
+    }
+  }
+
   return {
     element,
     get running() {
       return controller !== null;
     },
     stop: () => controller?.abort(),
+    reply,
     async run<T>(op: string, args: object, what: string): Promise<T | null> {
-      controller?.abort();
-      const mine = new AbortController();
-      controller = mine;
-      bar.removeAttribute("value");
-      bar.setAttribute("aria-label", what);
-      say(`${what}…`);
       try {
-        const { value } = await ctx.rpc.request<T>(op, args, {
-          signal: AbortSignal.any([ctx.signal, mine.signal]),
-          onProgress: (done, total) => {
-            if (total <= 0) return;
-            bar.value = done / total;
-            setText(text, `${what}… ${Math.floor((100 * done) / total)} %`);
-          },
-        });
-        if (controller === mine) controller = null;
-        say("");
-        return value;
+        return (await reply<T>(op, args, what)).value;
       } catch (reason) {
-        if (controller !== mine) return null; // a newer run has the element
-        controller = null;
+        if (controller) return null; // a newer run has the element
         say(isAbort(reason) ? `${what}: stopped.` : `${what}: ${(reason as Error).message}`, !isAbort(reason));
         return null;
       }

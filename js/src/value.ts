@@ -4,7 +4,7 @@
  */
 import type { Context } from "./context";
 import { button, h, link, setText } from "./dom";
-import { download } from "./download";
+import { createExport } from "./export";
 import type { Path } from "./protocol";
 import { isAbort } from "./transport";
 
@@ -65,19 +65,8 @@ export function createValue(ctx: Context, path: Path, value: Value): HTMLElement
 
 /** Links that give the edits of the save as files. */
 export function createHandOn(ctx: Context): HTMLElement {
-  const give = async (format: string) => {
-    try {
-      const { value, buffers } = await ctx.rpc.request<{ name: string; mime: string }>(
-        "edits.export",
-        { format },
-        { signal: ctx.signal },
-      );
-      download(value.name, value.mime, buffers as unknown as BlobPart[]);
-      ctx.notify(`Saved ${value.name}.`);
-    } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
-    }
-  };
+  const { run } = createExport(ctx);
+  const give = (format: string) => run("edits.export", { format });
   return h(
     "p",
     {},

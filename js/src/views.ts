@@ -46,7 +46,7 @@ export function createViews(ctx: Context, load: () => Promise<Panels>, onReport:
   let audit: AuditView | null = null;
   let verifying = false;
   const tabs: Tab[] = [
-    { name: "Table", create: createTable, empty: noTable },
+    { name: "Table", create: () => createTable(ctx, load), empty: noTable },
     { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noValue },
     { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noImages },
     { name: "Stats", create: () => lazyView(ctx, load, (panels) => panels.createStats(ctx)), empty: noValue },

@@ -182,6 +182,20 @@ def test_a_level_is_a_table_and_exports(lab: Lab, page: Page) -> None:
     assert lines[-1] == "5,5.0,5.015625,True"
 
 
+def test_a_long_export_says_how_far_it_is_and_stops(lab: Lab, page: Page) -> None:
+    notebook = open_save(lab, page, {"x": ("float32", [1_000_000, 4])}, [1_000_000], "x")
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    cell.get_by_label("Export the table").select_option("csv")
+    progress = cell.get_by_role("group", name="Progress")
+    expect(progress).to_contain_text("%")
+    progress.get_by_role("button", name="Cancel").click()
+    expect(cell.get_by_text("Export stopped.")).to_be_visible()
+    expect(progress).to_be_hidden()
+    grid.focus()
+    page.keyboard.press("Control+End")
+    expect(active(grid)).to_have_text("0.0000")
+
+
 def test_plots_zoom_and_change_kind(lab: Lab, page: Page) -> None:
     entries = {
         "x": ("float32", [100_000, 2], np.random.default_rng(0).standard_normal((100_000, 2)).astype("<f4").tobytes())
