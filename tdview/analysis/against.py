@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis import columns as col
+from tdview.analysis import permutation
 from tdview.analysis.columns import Key, flat_rows
 from tdview.analysis.episodes import episode_table
+from tdview.analysis.permutation import SURE
 from tdview.analysis.replay import Buffer
 from tdview.analysis.rules.duplicates import row_hashes, runs
 from tdview.analysis.rules.registry import counted, finding
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "schema_problems"]
 
-_PERMUTATIONS = 200
-_SEED = 0
 _POINTS = 20_000
+_DIMS = 64
 _LEAST_EPISODES = 4
-_SURE = 0.01
 
 
 def compare(mine: Buffer, theirs: Buffer, wanted: Sequence[str]) -> Iterator[Problem]:
@@ -68,12 +68,7 @@ def shift(mine: Buffer, theirs: Buffer) -> Iterator[Problem]:
     if few < _LEAST_EPISODES:
         yield finding("not_checked", "note", f"one side has {few} episodes: too few to tell a shift from chance")
         return
-    rng = np.random.default_rng(_SEED)
-    groups = len(sides[0][0]) + len(sides[1][0])
-    labels = np.zeros((_PERMUTATIONS + 1, groups), bool)
-    labels[0, : len(sides[0][0])] = True
-    for number in range(1, _PERMUTATIONS + 1):
-        labels[number] = rng.permutation(labels[0])
+    labels = permutation.labels(len(sides[0][0]), len(sides[1][0]))
     for key in [*mine.observed_keys, *mine.action_keys, *mine.reward_keys]:
         ours, other = mine.columns[key], theirs.columns.get(key)
         if other is None or (other.feature, other.dtype) != (ours.feature, ours.dtype) or col.is_complex(ours):
@@ -83,14 +78,15 @@ def shift(mine: Buffer, theirs: Buffer) -> Iterator[Problem]:
             continue
         yield from _shifted_dims(mine, theirs, key, sides, labels)
     for name, values in _episode_numbers(mine, theirs):
-        distance, chance = _distance(values, np.arange(groups), labels)
-        if chance <= _SURE and distance > 0.2:
-            text = f"the {name}s of the episodes differ: distance {distance:.2f}, by chance at most in {chance:.1%}"
+        gap = permutation.gaps(values[:, None], np.arange(len(values)), labels)[:, 0]
+        chance = permutation.chance(gap)
+        if chance <= SURE and gap[0] > 0.2:
+            text = f"the {name}s of the episodes differ: distance {gap[0]:.2f}, by chance at most in {chance:.1%}"
             yield finding("shift", "warning", text, mine.reward_keys[0] if name == "return" else ())
 
 
 def _episodes(buffer: Buffer) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Positions of a thinned set of steps and the number of the episode of each; and the episodes."""
+    """First and last positions of the episodes."""
     import numpy as np
 
     table = episode_table(buffer)
@@ -100,73 +96,29 @@ def _episodes(buffer: Buffer) -> tuple[NDArray[Any], NDArray[Any]]:
     return table.first, table.last
 
 
-def _points(buffer: Buffer, episodes: tuple[NDArray[Any], NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    import numpy as np
-
-    first, last = episodes
-    lengths = (last - first) // buffer.stride + 1
-    total = int(lengths.sum())
-    step = max(1, -(-total // _POINTS))
-    number = np.repeat(np.arange(len(first)), lengths)
-    offset = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    positions = first[number] + offset * buffer.stride
-    return positions[::step], number[::step]
-
-
 def _shifted_dims(
     mine: Buffer, theirs: Buffer, key: Key, sides: tuple[Any, Any], labels: NDArray[Any]
 ) -> Iterator[Problem]:
     import numpy as np
 
-    a, a_number = _points(mine, sides[0])
-    b, b_number = _points(theirs, sides[1])
+    a, a_number = permutation.thinned(mine, sides[0][0], sides[0][1], _POINTS)
+    b, b_number = permutation.thinned(theirs, sides[1][0], sides[1][1], _POINTS)
     mine.tick()
     left = flat_rows(mine.take(key, a))
     right = flat_rows(theirs.take(key, b))
     number = np.concatenate([a_number, b_number + len(sides[0][0])])
     worst: list[tuple[float, int]] = []
-    for dim in range(min(left.shape[1], 64)):
-        values = np.concatenate([left[:, dim], right[:, dim]]).astype(np.float64)
-        distance, chance = _distance(values, number, labels)
-        if chance <= _SURE and distance > 0.1:
-            worst.append((distance, dim))
+    both = np.concatenate([left[:, :_DIMS], right[:, :_DIMS]])
+    for dim, gap in enumerate(permutation.gaps(both, number, labels).T):
+        if permutation.chance(gap) <= SURE and gap[0] > 0.1:
+            worst.append((float(gap[0]), dim))
     if worst:
         distance, dim = max(worst)
         text = (
             f"{len(worst)} dims are distributed differently, most of all dim {dim}: distance {distance:.2f} between "
-            f"the cumulative distributions, which episodes changing sides reach in less than {_SURE:.0%} of all tries"
+            f"the cumulative distributions, which episodes changing sides reach in less than {SURE:.0%} of all tries"
         )
         yield finding("shift", "warning", text, key)
-
-
-def _distance(values: NDArray[Any], number: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
-    """Greatest distance of two cumulative distributions, and how often permuted groups reach it.
-
-    Args:
-        values: float64 ``[m]``.
-        number: int ``[m]``, group of each value.
-        labels: bool ``[permutations + 1, groups]``, which groups are on the first side; row 0 is the real one.
-    """
-    import numpy as np
-
-    good = np.isfinite(values)
-    values, number = values[good], number[good]
-    if not len(values):
-        return 0.0, 1.0
-    levels = np.unique(values)
-    if len(levels) > 64:
-        levels = np.unique(np.quantile(values, np.linspace(0, 1, 65)))
-    cell = np.minimum(np.searchsorted(levels, values, side="left"), len(levels) - 1)
-    groups = labels.shape[1]
-    counts = np.bincount(number * len(levels) + cell, minlength=groups * len(levels)).reshape(groups, -1)
-    first = labels.astype(np.float64) @ counts
-    second = counts.sum(axis=0) - first
-    totals = first.sum(axis=1, keepdims=True), second.sum(axis=1, keepdims=True)
-    gap = np.abs(
-        np.cumsum(first, axis=1) / np.maximum(1, totals[0]) - np.cumsum(second, axis=1) / np.maximum(1, totals[1])
-    ).max(axis=1)
-    reached = int((gap[1:] >= gap[0] - 1e-12).sum())
-    return float(gap[0]), (reached + 1) / len(gap)
 
 
 def _episode_numbers(mine: Buffer, theirs: Buffer) -> Iterator[tuple[str, NDArray[Any]]]:

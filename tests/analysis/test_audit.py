@@ -73,7 +73,7 @@ def test_rules_can_be_skipped_and_chosen(run: Path) -> None:
 
 
 def test_every_builtin_rule_says_what_it_means() -> None:
-    assert len(builtin()) == 17
+    assert len(builtin()) == 18
     assert all(rule.means for rule in builtin())
 
 

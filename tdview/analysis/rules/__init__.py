@@ -5,7 +5,7 @@ It does not know what they check: see the modules beside it, and `tdview.rule` f
 
 from __future__ import annotations
 
-from tdview.analysis.rules import duplicates, filling, flags, priorities, sequence, transitions, values
+from tdview.analysis.rules import drift, duplicates, filling, flags, priorities, sequence, transitions, values
 from tdview.analysis.rules.registry import Check, Mode, Registry, Rule, finding
 
 __all__ = ["DEFAULT", "Check", "Mode", "Registry", "Rule", "builtin", "finding", "rule"]
@@ -33,6 +33,7 @@ _BUILTIN: tuple[tuple[str, Check, tuple[Mode, ...]], ...] = (
     ("pixels", values.pixels, _ROWS),
     ("priorities", priorities.priorities, ()),
     ("timestamps", sequence.timestamps, ("ordered",)),
+    ("drift", drift.drift, _TIME),
 )
 
 
