@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Context, Selection } from "./context";
 import { createExport } from "./export";
 import type { Panels } from "./lazy";
@@ -94,9 +94,10 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
 }
 
 /** Waits until what was set in motion is drawn: a frame to see what is missing, its answer, a frame to draw it. */
-const settle = async () => {
-  for (let frame = 0; frame < 5; frame++) await new Promise((done) => requestAnimationFrame(done));
-};
+const settle = () => vi.advanceTimersByTimeAsync(5 * 16);
+
+/** Waits until the selection rests. */
+const rest = () => vi.advanceTimersByTimeAsync(250);
 
 async function open(info: Info) {
   const kernel = fakeContext(info);
@@ -125,7 +126,14 @@ async function open(info: Info) {
   return { ...kernel, view, grid, press, active, selection };
 }
 
-afterEach(() => document.body.replaceChildren());
+// Frames and delays pass when a test says so: the machine may be as busy as it likes.
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+  document.body.replaceChildren();
+});
 
 describe("the table", () => {
   it("opens with one request, and shows exact values under grid roles", async () => {
@@ -360,11 +368,11 @@ describe("the table", () => {
     await press("ArrowDown");
     await press("ArrowDown", { shiftKey: true });
     await press("ArrowRight", { shiftKey: true });
-    await new Promise((done) => setTimeout(done, 250));
+    await rest();
     const told = () => asked.filter(({ op }) => op === "selection").map(({ args }) => args);
     expect(told()).toEqual([expect.objectContaining({ path: ["x"], rows: [1, 3], cols: [0, 2] })]);
     await press("Escape");
-    await new Promise((done) => setTimeout(done, 250));
+    await rest();
     expect(told().at(-1)).toEqual({ path: ["x"] });
   });
 

@@ -1,4 +1,5 @@
 /** A model whose kernel is a table of functions. */
+import { vi } from "vitest";
 import type { Edits, Head, Row } from "../src/protocol";
 import type { Model } from "../src/state";
 
@@ -100,5 +101,5 @@ export function makeHead(rows: readonly Row[], more: Partial<Head> = {}): Head {
   };
 }
 
-/** Lets promises and timers of zero length run. */
-export const settle = (ms = 0) => new Promise((resolve) => setTimeout(resolve, ms));
+/** Lets the time of the fake timers pass: what is due runs, and promises with it. */
+export const settle = (ms = 0) => vi.advanceTimersByTimeAsync(ms);

@@ -28,11 +28,7 @@ describe("the widget", () => {
     target.dispatchEvent(event);
     return event;
   };
-  /** Twice: on a busy machine both timers of a first wait can be late together. */
-  const frame = async () => {
-    await settle(40);
-    await settle(30);
-  };
+  const frame = () => settle(70);
 
   function open(more: Parameters<typeof makeHead>[1] = {}): void {
     const rows = [makeRow("obs"), makeRow(HOSTILE), makeRow("next", { children: 2, note: "2 leaves" })];
@@ -59,10 +55,15 @@ describe("the widget", () => {
     close = widget.render({ model, el: host, signal: controller.signal });
   }
 
-  beforeEach(() => open());
+  // Frames and delays pass when a test says so: the machine may be as busy as it likes.
+  beforeEach(() => {
+    vi.useFakeTimers();
+    open();
+  });
   afterEach(() => {
     close();
     host.remove();
+    vi.useRealTimers();
   });
 
   it("paints header, tree and tabs from the traits", () => {
