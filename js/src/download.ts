@@ -16,25 +16,3 @@ export function download(name: string, mime: string, parts: readonly BlobPart[])
 export function downloadCanvas(name: string, canvas: HTMLCanvasElement): void {
   canvas.toBlob((blob) => blob && download(name, "image/png", [blob]), "image/png");
 }
-
-/** A select that acts as a menu: `title` stays shown, choosing an item calls `onChoose` with it. */
-export function menu(
-  title: string,
-  label: string,
-  items: readonly (readonly [string, string])[],
-  onChoose: (value: string) => void,
-): HTMLSelectElement {
-  const element = h(
-    "select",
-    { class: "tdv-menu", "aria-label": label },
-    h("option", { value: "" }, title),
-    ...items.map(([value, text]) => h("option", { value }, text)),
-  );
-  element.addEventListener("change", () => {
-    const { value } = element;
-    element.value = "";
-    if (value) onChoose(value);
-  });
-  element.addEventListener("keydown", (event) => event.stopPropagation());
-  return element;
-}

@@ -7,7 +7,7 @@ import { button, h, setText } from "./dom";
 import type { Panels } from "./lazy";
 import type { Severity } from "./protocol";
 import { countText } from "./text";
-import { isAbort } from "./transport";
+import { explain } from "./transport";
 
 export type Footer = {
   readonly element: HTMLElement;
@@ -39,15 +39,15 @@ export function createFooter(
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   function open(show: (panels: Panels) => void): void {
-    load().then(show, (reason) => isAbort(reason) || say((reason as Error).message, "error"));
+    load().then(show, (reason) => explain(reason, say));
   }
 
   async function act(op: string): Promise<void> {
     try {
-      const { value } = await ctx.rpc.request<{ message?: string }>(op, {}, { signal: ctx.signal });
+      const { value } = await ctx.rpc.request<{ message?: string }>(op, {});
       if (value.message) say(value.message, "note");
     } catch (reason) {
-      if (!isAbort(reason)) say((reason as Error).message, "error");
+      explain(reason, say);
     }
   }
 

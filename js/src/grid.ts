@@ -165,7 +165,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     if (!source) return;
     const rect = visible();
     const heads = headWidths();
-    const left = heads.reduce((sum, width) => sum + width, 0);
+    const left = headWidth();
     const grown = drawRows(source, rect, left, heads);
     drawHead(source, rect, left, heads);
     setAttribute(element, "aria-activedescendant", activeId(rect));
@@ -202,7 +202,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
       requestAnimationFrame(() => editor?.input === input && !editor.busy && input.focus());
     });
     layer.append(box);
-    placeEditor(headWidths().reduce((sum, width) => sum + width, 0));
+    placeEditor(headWidth());
     input.focus();
     if (start === undefined) input.select();
   }
@@ -216,18 +216,22 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     return (source?.headers ?? []).map(({ chars }) => Math.ceil(chars * CHAR_PX) + CELL_PAD);
   }
 
+  function headWidth(): number {
+    return headWidths().reduce((sum, width) => sum + width, 0);
+  }
+
   function viewHeight(): number {
     return Math.max(0, (element.clientHeight || 20 * ROW_PX) - ROW_PX);
   }
 
   function viewWidth(): number {
-    const heads = headWidths().reduce((sum, width) => sum + width, 0);
+    const heads = headWidth();
     return Math.max(1, (element.clientWidth || 640) - heads);
   }
 
   function resize(): void {
     if (!source) return;
-    const heads = headWidths().reduce((sum, width) => sum + width, 0);
+    const heads = headWidth();
     vertical.resize(source.rows * ROW_PX, viewHeight());
     horizontal.resize(source.layout.total, viewWidth());
     space.style.height = `${vertical.space + ROW_PX}px`;
@@ -378,7 +382,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   function cellAt(event: MouseEvent): { row: number; col: number } | null {
     if (!source) return null;
     const box = element.getBoundingClientRect();
-    const heads = headWidths().reduce((sum, width) => sum + width, 0);
+    const heads = headWidth();
     const x = event.clientX - box.left;
     const y = event.clientY - box.top - ROW_PX;
     if (y < 0 || x > element.clientWidth || y > viewHeight()) return null;

@@ -13,7 +13,7 @@ export type Panels = typeof panels;
 export function createLoader(ctx: Context): () => Promise<Panels> {
   let loading: Promise<Panels> | null = null;
   const load = async (): Promise<Panels> => {
-    const { buffers } = await ctx.rpc.request("panels", {}, { signal: ctx.signal });
+    const { buffers } = await ctx.rpc.request("panels", {});
     const url = URL.createObjectURL(new Blob(buffers as DataView<ArrayBuffer>[], { type: "text/javascript" }));
     try {
       return (await import(/* @vite-ignore */ url)) as Panels;

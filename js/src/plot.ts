@@ -2,12 +2,12 @@
  * This module knows the Plot tab: what can be drawn, which piece of it is shown, and how it is zoomed.
  * It does not know how lines or colours are put on the canvas (`drawing`).
  */
-import { choice } from "./choice";
+import { choice, menu } from "./choice";
 import { coloured, colourMap, lineColour, MAPS } from "./colours";
 import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
 import { h, setAttribute, setText } from "./dom";
-import { downloadCanvas, menu } from "./download";
+import { downloadCanvas } from "./download";
 import { type Area, areaOf, type Bars, drawBars, drawHeat, drawLines, type Line, type Surface } from "./drawing";
 import { createExport } from "./export";
 import { samePath } from "./protocol";

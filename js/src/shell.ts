@@ -14,7 +14,7 @@ import { createSelected, createState, type Model, watchKernel } from "./state";
 import { createTabs } from "./tabs";
 import { followTheme } from "./theme";
 import { createTitle } from "./title";
-import { isAbort, RpcError, Transport } from "./transport";
+import { explain, RpcError, Transport } from "./transport";
 import { createViews } from "./views";
 
 const DEAD = "The kernel has stopped. What is shown stays; run the cell again to go on.";
@@ -94,7 +94,7 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
       choose(options.rows ? { ...next, rows: options.rows } : next, options.tab);
       return true;
     } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      explain(reason, ctx.notify);
       return false;
     }
   }
@@ -104,7 +104,7 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
       await rpc.request("reload", {}, { signal });
       ctx.notify("Read again.");
     } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      explain(reason, ctx.notify);
     }
   }
 
@@ -130,7 +130,7 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
   function count(): void {
     if (state.head.counted) return;
     rpc.request("summary", {}, { signal, onProgress: () => undefined }).catch((reason) => {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      explain(reason, ctx.notify);
     });
   }
 

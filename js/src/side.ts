@@ -7,7 +7,7 @@ import { debounced, h, setText } from "./dom";
 import { FlatTree, foundTree, type Item, type Missing, PAGE } from "./flat-tree";
 import type { FoundRow, Page, Path, Problem, Row } from "./protocol";
 import { badgeOf, countText } from "./text";
-import { isAbort } from "./transport";
+import { explain, isAbort } from "./transport";
 import { TreeView } from "./tree";
 
 const FILTER_MS = 200;
@@ -65,7 +65,7 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
     if (loading.has(key)) return;
     loading.add(key);
     ctx.rpc
-      .request<Page>("tree.children", args, { signal: ctx.signal })
+      .request<Page>("tree.children", args)
       .then(({ value }) => {
         if (target === flat) flat.setPage(value);
         tree.draw();
@@ -99,7 +99,7 @@ export function createSide(ctx: Context, onSelect: (selection: Selection) => voi
           : " so far";
       setText(hits, value.total ? `${countText(value.total, "key")} found${more}` : "No key contains this.");
     } catch (reason) {
-      if (!isAbort(reason)) ctx.notify(String((reason as Error).message), "error");
+      explain(reason, ctx.notify);
     }
   }
 

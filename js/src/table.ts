@@ -15,10 +15,10 @@ import {
   rectOf,
   type Segment,
 } from "./blocks";
+import { choice, menu } from "./choice";
 import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
-import { h, setAttribute, setText } from "./dom";
-import { menu } from "./download";
+import { button, h, setAttribute, setText } from "./dom";
 import type { Export } from "./export";
 import { cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
 import { createGrid, type Drawn, type GridSource } from "./grid";
@@ -27,7 +27,7 @@ import { type Path, samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
 import { foldedText, type TableInfo, type TableModel, tableModel } from "./table-model";
-import { isAbort } from "./transport";
+import { explain } from "./transport";
 
 type WirePage = {
   rows: readonly [number, number];
@@ -80,10 +80,10 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     placeholder: "go to row",
     "aria-label": "Go to row",
   });
-  const formats = h(
-    "select",
-    { class: "tdv-menu", "aria-label": "Number format" },
-    ...FORMATS.map((name) => h("option", { value: name }, name)),
+  const formats = choice(
+    "Number format",
+    FORMATS.map((name) => [name, name]),
+    (name) => reformat(name as Format),
   );
   const files = menu(
     "export",
@@ -114,11 +114,10 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   const failure = h("p", { class: "tdv-empty tdv-error", role: "alert", hidden: true });
   const element = h("div", { class: "tdv-table" }, bar, saving, failure, grid.element, place);
 
-  formats.addEventListener("change", () => reformat(formats.value as Format), { signal: ctx.signal });
-  for (const box of [formats, goto])
-    box.addEventListener("keydown", (event) => event.stopPropagation(), { signal: ctx.signal });
-  grid.element.addEventListener("keydown", (event) => void takeBack(event), { signal: ctx.signal });
-  goto.addEventListener("keydown", (event) => event.key === "Enter" && jump(), { signal: ctx.signal });
+  goto.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") jump();
+  });
   ctx.rpc.onEvent((event) => {
     if (event.event !== "changed" || !selection) return;
     const { path } = event;
@@ -149,7 +148,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
           blocks,
           ...(at === null ? {} : { at }),
         },
-        { signal: AbortSignal.any([ctx.signal, opening.signal]) },
+        { signal: opening.signal },
       );
       if (asked !== selection || !value.table) return;
       forget();
@@ -161,7 +160,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       if (typeof value.at === "number") grid.go(value.at, 0, true);
       else if (at !== null) ctx.notify(`Row ${at} was not written; it shows in storage order.`, "warning");
     } catch (reason) {
-      if (!isAbort(reason)) fail((reason as Error).message);
+      explain(reason, fail);
     }
   }
 
@@ -222,7 +221,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
           raw: format === "hex",
           blocks: places.map((block) => rectOf(block, rows, cols)),
         },
-        { signal: AbortSignal.any([ctx.signal, controller.signal]) },
+        { signal: controller.signal },
       );
       if (asked !== model) return;
       store(value.pages, buffers);
@@ -230,7 +229,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       for (const block of places)
         if (!cache.has([block])) cache.put(block, { rows: [0, 0], segments: [], edited: [], stale: false });
     } catch (reason) {
-      if (!isAbort(reason)) fail((reason as Error).message);
+      explain(reason, fail);
     } finally {
       if (underWay.get(mine) === controller) underWay.delete(mine);
       cache.drop(mine);
@@ -312,27 +311,13 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     return why || cell === undefined || cell === null ? null : cellText(cell, table.dtype(col), "exact");
   }
 
-  /** Ctrl+Z and Ctrl+Y, where no text is being typed. */
-  async function takeBack(event: KeyboardEvent): Promise<void> {
-    const key = event.ctrlKey || event.metaKey ? event.key.toLowerCase() : "";
-    if (key !== "z" && key !== "y") return;
-    event.preventDefault();
-    event.stopPropagation();
-    try {
-      const op = key === "y" || event.shiftKey ? "redo" : "undo";
-      ctx.notify((await ctx.rpc.request<{ message: string }>(op, {}, { signal: ctx.signal })).value.message);
-    } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
-    }
-  }
-
   /** Sends the edits of a rectangle, one request unless it spans several leaves or the seam of a ring. */
   async function send(table: TableModel, rect: Rect, text: string | ((row: number, col: number) => string)) {
     for (const box of table.boxes(rect)) {
       const { path, index } = box;
       // A fill sends one text: the cells of a box are not even counted, there may be a hundred million.
       const values = typeof text === "string" ? text : box.cells.map(([row, col]) => text(row, col));
-      await ctx.rpc.request("edit", { path, index, values }, { signal: ctx.signal }); // the kernel says what changed
+      await ctx.rpc.request("edit", { path, index, values }); // the kernel says what changed
     }
   }
 
@@ -348,7 +333,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       grid.select({ row, col, toRow: row + rows - 1, toCol: col + cols - 1 });
       ctx.notify(`Pasted ${rows} × ${cols} cells.`);
     } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      explain(reason, ctx.notify);
     }
   }
 
@@ -388,7 +373,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       saving.replaceChildren(exporter.element);
       await exporter.run("table.export", args);
     } catch (reason) {
-      if (!isAbort(reason)) ctx.notify((reason as Error).message, "error");
+      explain(reason, ctx.notify);
     }
   }
 
@@ -461,13 +446,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     const text = `with: ${beside.map((key) => key.join(".")).join(", ")}`;
     const shownOnes =
       columns.length && companions.length
-        ? [
-            h(
-              "button",
-              { type: "button", class: "tdv-toggle", title: "Remove these columns", onclick: () => set([]) },
-              text,
-            ),
-          ]
+        ? [button(text, () => set([]), { class: "tdv-toggle", title: "Remove these columns" })]
         : [];
     const rest = companions
       .filter((key) => !columns.length || !isIn(key))
@@ -503,9 +482,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       told = !isSingle(range);
       const [r0, r1, c0, c1] = rectOfRange(range);
       const what = told ? { view: arrangement(model), rows: [r0, r1], cols: [c0, c1] } : {};
-      ctx.rpc
-        .request("selection", { path: model.selection.path, ...what }, { signal: ctx.signal })
-        .catch(() => undefined);
+      ctx.rpc.request("selection", { path: model.selection.path, ...what }).catch(() => undefined);
     }, 250);
   }
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Event } from "./protocol";
-import { type Channel, isAbort, RpcError, Transport } from "./transport";
+import { type Channel, explain, isAbort, RpcError, Transport } from "./transport";
 
 type Sent = { id: string; op: string; args?: object };
 
@@ -155,6 +155,13 @@ describe("Transport", () => {
     stop.abort();
     channel.say({ kind: "event", event: "reloaded" });
     expect(heard).toHaveLength(1);
+  });
+
+  it("says why a request failed, and nothing of one that was stopped", () => {
+    const say = vi.fn();
+    explain(new RpcError("ArgumentError", "no such axis"), say);
+    explain(new DOMException("Aborted", "AbortError"), say);
+    expect(say.mock.calls).toEqual([["no such axis", "error"]]);
   });
 
   it("leaves nothing behind when the view is closed", async () => {

@@ -49,6 +49,11 @@ export function isAbort(reason: unknown): boolean {
   return reason instanceof DOMException && reason.name === "AbortError";
 }
 
+/** Says why a request failed; one that was stopped needs no word. */
+export function explain(reason: unknown, say: (text: string, severity: "error") => void): void {
+  if (!isAbort(reason)) say((reason as Error).message, "error");
+}
+
 export type Quiet = "answering" | "quiet";
 
 export type TransportOptions = {
