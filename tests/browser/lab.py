@@ -189,11 +189,14 @@ class Notebook:
             self.check()
 
     def start(self, index: int) -> None:
-        """Starts one cell and does not wait: for tests of a busy kernel."""
+        """Starts one cell of a second or more and does not wait for its end: for tests of a busy kernel."""
         self.page.evaluate(
             "i => { const w = window.jupyterapp.shell.currentWidget; w.content.activeCellIndex = i;"
             " w.content.deselectAll(); void window.jupyterapp.commands.execute('notebook:run-cell'); }",
             index,
+        )
+        self.page.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.status === 'busy'"
         )
 
     def check(self) -> None:

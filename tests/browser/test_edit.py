@@ -38,12 +38,11 @@ def show(browser: Locator, key: str) -> None:
 
 
 def type_into(cell: Locator, text: str) -> None:
-    """Edits a cell as a person does."""
+    """Edits a cell as a person does. Types into its editor, wherever the notebook puts the focus meanwhile."""
     cell.dblclick()
-    page = cell.page
-    page.keyboard.press("Control+A")
-    page.keyboard.type(text)
-    page.keyboard.press("Enter")
+    editor = cell.page.get_by_role("grid").get_by_role("textbox")
+    editor.fill(text)
+    editor.press("Enter")
 
 
 def first_cell(browser: Locator) -> Locator:
