@@ -9,13 +9,12 @@ import html
 import json
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from tdview.analysis.moments import Partial, block_indices, merge, sample_step, summarise
+from tdview.analysis.moments import Partial
+from tdview.analysis.summary import Progress, summary, work_of
 from tdview.errors import ArgumentError, KeyMissingError, TdviewError, shown
 
 if TYPE_CHECKING:
@@ -27,16 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Histogram", "LeafStats", "StatsReport", "leaf_stats", "stats", "valid_rows"]
 
-Progress: TypeAlias = Callable[[int, int], None]
 Key: TypeAlias = tuple[str, ...]
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-_WHOLE = 1 << 20
-"""Elements up to which quantiles, distinct and histogram look at every element."""
-_SAMPLE = 1 << 18
-"""Elements they look at in a larger leaf: a quantile is then right to about 0.1 % of the rank."""
-_BLOCK_BYTES = 4 << 20
-"""Bytes of one unit of work. Two per thread are under way, so a widened copy of all stays under 64 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +188,7 @@ def stats(
     """Statistics of every leaf, streamed.
 
     Count, NaN, infinities, bounds, mean and standard deviation are those of every element. Quantiles, distinct and
-    histogram are those of every element up to 1,048,576 of them, and of 262,144 evenly spread ones in a larger leaf;
+    histogram are those of every element up to 1,048,576 of them, and of 131,072 evenly spread ones in a larger leaf;
     `LeafStats.note` says which. Of a replay buffer only the written rows count. A leaf that cannot be read gets a
     `LeafStats.problem`; the others are still described.
 
@@ -225,12 +217,12 @@ def stats(
     leaves = [cast("Leaf", node)] if node.is_leaf else list(node.leaves())
     if keys is not None:
         leaves = _chosen(leaves, keys, len(node.path), node.store.label)
-    total = sum(_work(leaf) for leaf in leaves)
+    total = sum(work_of(leaf) for leaf in leaves)
     done, found = 0, []
     for leaf in leaves:
         step = None if progress is None else _shifted(progress, done, total)
         found.append(leaf_stats(leaf, bins=bins, quantiles=quantiles, progress=step))
-        done += _work(leaf)
+        done += work_of(leaf)
     if progress is not None:
         progress(total, total)
     return StatsReport(node.store.label, tuple(found))
@@ -243,7 +235,7 @@ def leaf_stats(
     rows = valid_rows(leaf)
     shape = tuple(leaf.shape)
     try:
-        found, sample = _stream(leaf, shape, rows, progress)
+        found, sample = summary(leaf, rows, progress)
     except TdviewError as error:
         from tdview.errors import Cancelled
 
@@ -286,81 +278,8 @@ def _chosen(leaves: list[Leaf], keys: Iterable[str | Key], depth: int, where: st
     return chosen
 
 
-def _work(leaf: Leaf) -> int:
-    return max(1, int(leaf.nbytes or 0))
-
-
 def _shifted(progress: Progress, done: int, total: int) -> Progress:
     return lambda part, _whole: progress(done + part, total)
-
-
-def _stream(
-    leaf: Leaf, shape: tuple[int, ...], rows: tuple[tuple[int, int], ...] | None, progress: Progress | None
-) -> tuple[Partial, NDArray[Any] | None]:
-    """Whole-leaf summary and sample; blocks are summarised by threads (numpy releases the GIL) and merged in order."""
-    import numpy as np
-
-    if not shape or leaf.is_nested:
-        return _at_once(leaf.numpy(), progress)
-    inner = math.prod(shape[1:])
-    ranges = ((0, shape[0]),) if rows is None else rows
-    elements = inner * sum(stop - start for start, stop in ranges)
-    step = 1 if elements <= _WHOLE else sample_step(elements, _SAMPLE, inner)
-    limit = max(1, _BLOCK_BYTES // max(1, _itemsize(leaf)))
-    whole, samples, first, nbytes = Partial(), [], 0, _work(leaf)
-    threads = min(4, os.cpu_count() or 1)
-    pending: deque[Future[Partial]] = deque()
-
-    def collect() -> None:
-        part = pending.popleft().result()
-        merge(whole, part)
-        if part.sample is not None:
-            samples.append(part.sample)
-        if progress is not None:
-            progress(nbytes * whole.count // max(1, elements), nbytes)
-
-    def work(index: tuple[slice, ...], position: int) -> Partial:
-        return summarise(leaf.numpy(index), position, step)
-
-    with ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats") as pool:
-        try:
-            for index in block_indices(shape, ranges, limit):
-                pending.append(pool.submit(work, index, first))
-                first += _size(index, shape)
-                if len(pending) >= 2 * threads:
-                    collect()
-            while pending:
-                collect()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return whole, np.concatenate(samples) if samples else None
-
-
-def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
-    import numpy as np
-
-    if progress is not None:
-        progress(0, 1)
-    if values.dtype == object:  # the members of a nested tensor, of any shapes
-        members = [np.ravel(member) for member in values]
-        values = np.concatenate(members) if members else np.zeros(0)
-    step = 1 if values.size <= _WHOLE else sample_step(values.size, _SAMPLE, 1)
-    part = summarise(values, 0, step)
-    return part, part.sample
-
-
-def _itemsize(leaf: Leaf) -> int:
-    from tdview.format.dtypes import dtype_of
-
-    row = dtype_of(leaf.dtype)
-    size = 8 if row is None else row.itemsize
-    return size if row is not None and row.numpy else max(4, size)  # others are widened to float32
-
-
-def _size(index: tuple[slice, ...], shape: tuple[int, ...]) -> int:
-    cut = math.prod(int(part.stop - part.start) for part in index)
-    return cut * math.prod(shape[len(index) :])
 
 
 def _described(
@@ -378,7 +297,7 @@ def _described(
     values: tuple[tuple[float, float], ...] = ()
     distinct = histogram = None
     if sample is not None and sampled:
-        sample.sort()  # NaN go to the end
+        sample.sort(kind="stable" if sample.itemsize <= 2 else None)  # a radix sort; NaN go to the end
         good = sample[: sampled - int(np.count_nonzero(np.isnan(sample)))] if sample.dtype.kind == "f" else sample
         distinct = (1 + int(np.count_nonzero(good[1:] != good[:-1])) if good.size else 0) + (good.size < sampled)
         if sample.dtype.kind == "f":
