@@ -1,4 +1,4 @@
-"""Settings of every test run: Hypothesis profiles and a guard against leaked file descriptors and leftover files."""
+"""Settings of every test run: Hypothesis profiles, a guard against leaked descriptors and files, and the corpus."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tdview.testing.corpus import Case, cases, unpack
+
 # "default" gives every machine the same examples; "explore" looks for new ones: HYPOTHESIS_PROFILE=explore.
 settings.register_profile(
     "default", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -18,6 +20,22 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 FD_FOLDER = Path("/proc/self/fd")
+CORPUS = Path(__file__).parent / "corpus"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+    """The saves of every version, unpacked once; copy one before you change it."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for archive in sorted(CORPUS.glob("tensordict-*.tar.gz")):
+        unpack(archive, folder)
+    return cases(folder)
+
+
+@pytest.fixture(scope="session")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one folder for each saved replay buffer or data set, unpacked once; copy before you change."""
+    return unpack(CORPUS / "torchrl.tar.gz", tmp_path_factory.mktemp("torchrl"))
 
 
 def _open_files_below(folder: Path) -> set[str]:

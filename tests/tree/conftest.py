@@ -1,4 +1,4 @@
-"""The corpus, unpacked once for all tests of the tree."""
+"""A save for the tests of the tree."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tdview.testing.corpus import Case, cases, unpack
-
-CORPUS = Path(__file__).parent.parent / "corpus"
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
-    folder = tmp_path_factory.mktemp("corpus")
-    for archive in sorted(CORPUS.glob("tensordict-*.tar.gz")):
-        unpack(archive, folder)
-    return cases(folder)
-
-
-@pytest.fixture(scope="session")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The saved replay buffers."""
-    return unpack(CORPUS / "torchrl.tar.gz", tmp_path_factory.mktemp("torchrl"))
+from tdview.testing.corpus import Case
 
 
 @pytest.fixture(scope="session")
