@@ -9,7 +9,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tdview.cli.arguments import Verbs, add_key, add_verb, node_at, row_numbers, row_ranges
-from tdview.cli.output import progress, say, say_json, size_text
+from tdview.cli.output import progress, say, say_json
+from tdview.tree.text import nbytes_text
 
 if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
@@ -145,7 +146,7 @@ def _text(name: str, value: Any) -> str:
     if name == "key":
         return " › ".join(value)
     if name in ("bytes", "stored bytes"):
-        return f"{value} ({size_text(value)})" if value >= 1000 else str(value)
+        return f"{value} ({nbytes_text(value)})" if value >= 1000 else str(value)
     if name == "time order":
         return ", then ".join(f"{start}:{stop}" for start, stop in value)
     if name == "side files":

@@ -18,7 +18,7 @@ from typing import Any
 
 from tdview.errors import Cancelled
 
-__all__ = ["Progress", "one_line", "printable", "progress", "say", "say_json", "size_text"]
+__all__ = ["Progress", "one_line", "printable", "progress", "say", "say_json"]
 
 
 def printable(text: str) -> str:
@@ -62,23 +62,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _plain(value.tolist())
     return str(value)
-
-
-def size_text(nbytes: int) -> str:
-    """A size for people.
-
-    Examples:
-        >>> size_text(950), size_text(25_300), size_text(4_000_000_000)
-        ('950 B', '25.3 kB', '4.0 GB')
-    """
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    size = float(nbytes)
-    for unit in ("kB", "MB", "GB", "TB"):
-        size /= 1000
-        if size < 999.95 or unit == "TB":
-            break
-    return f"{size:.1f} {unit}"
 
 
 class Progress:
