@@ -11,10 +11,10 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from tdview.analysis.moments import Partial
-from tdview.analysis.summary import Progress, summary, work_of
+from tdview.analysis.summary import Progress, Summarised, summary, work_of
 from tdview.errors import ArgumentError, KeyMissingError, TdviewError, shown
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def stats(
     bins: int = 64,
     quantiles: Sequence[float] = QUANTILES,
     progress: Progress | None = None,
+    engine: Literal["serial", "dask"] = "serial",
 ) -> StatsReport:
     """Statistics of every leaf, streamed.
 
@@ -200,16 +201,20 @@ def stats(
         bins: bars of a histogram, 1 to 4096.
         quantiles: probabilities between 0 and 1.
         progress: called as ``progress(done, total)`` in bytes, between blocks; what it raises stops the work.
+        engine: ``"dask"`` summarises the blocks on the current `dask.distributed` client, or in dask's threads if there
+            is none. Workers open the save by its path. The result is the same.
 
     Returns:
         A report that can be shown, iterated, and asked by nested key.
 
     Raises:
-        ArgumentError: `bins` or `quantiles` out of range.
+        ArgumentError: `bins`, `quantiles` or `engine` out of range, or dask is to read a save in memory.
         KeyMissingError: a key of `keys` is no leaf.
+        NotSupportedError: `engine` is ``"dask"``, which is not installed.
         TdviewError: `source` cannot be opened.
     """
     _check(bins, quantiles)
+    summarised = _summarised(engine)
     from tdview.tree.node import Node
     from tdview.tree.scan import scan
 
@@ -221,7 +226,7 @@ def stats(
     done, found = 0, []
     for leaf in leaves:
         step = None if progress is None else _shifted(progress, done, total)
-        found.append(leaf_stats(leaf, bins=bins, quantiles=quantiles, progress=step))
+        found.append(leaf_stats(leaf, bins=bins, quantiles=quantiles, progress=step, summarised=summarised))
         done += work_of(leaf)
     if progress is not None:
         progress(total, total)
@@ -229,13 +234,18 @@ def stats(
 
 
 def leaf_stats(
-    leaf: Leaf, *, bins: int = 64, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None
+    leaf: Leaf,
+    *,
+    bins: int = 64,
+    quantiles: Sequence[float] = QUANTILES,
+    progress: Progress | None = None,
+    summarised: Summarised | None = None,
 ) -> LeafStats:
-    """Statistics of one leaf; see `stats`. `progress` counts the bytes of this leaf."""
+    """Statistics of one leaf; see `stats`. `progress` counts the bytes of this leaf; `summarised` as in `summary`."""
     rows = valid_rows(leaf)
     shape = tuple(leaf.shape)
     try:
-        found, sample = summary(leaf, rows, progress)
+        found, sample = summary(leaf, rows, progress, summarised)
     except TdviewError as error:
         from tdview.errors import Cancelled
 
@@ -257,6 +267,18 @@ def valid_rows(node: Node) -> tuple[tuple[int, int], ...] | None:
     if (fill.rows and not fill.chronological) or fill.chronological == ((0, fill.capacity),):
         return None
     return tuple(sorted((int(start), int(stop)) for start, stop in fill.chronological))
+
+
+def _summarised(engine: str) -> Summarised | None:
+    if engine == "serial":
+        return None
+    if engine == "dask":
+        from tdview.analysis.dask_stats import summarised_on_dask
+        from tdview.analysis.workers import current_client
+
+        current_client()  # without dask this raises here, and not once a leaf
+        return summarised_on_dask
+    raise ArgumentError(f"engine: expected 'serial' or 'dask', got {shown(engine)}")
 
 
 def _check(bins: int, quantiles: Sequence[float]) -> None:

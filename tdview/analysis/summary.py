@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tdview.analysis.fused import Kernel, kernel_of
+from tdview.analysis.fused import kernel_of
 from tdview.analysis.moments import Index, Partial, block_indices, every, merge, sample_step, summarise
 
 if TYPE_CHECKING:
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
 
     from tdview.tree.leaf import Leaf
 
-__all__ = ["Progress", "summary", "work_of"]
+__all__ = ["Block", "Progress", "Summarised", "summarise_block", "summary", "work_of"]
 
 Progress: TypeAlias = Callable[[int, int], None]
+Summarised: TypeAlias = "Callable[[Leaf, Iterator[Block], int], Generator[Partial]]"
+"""Summaries of the blocks of a leaf, in their order, with every so-manieth element as a sample."""
 
 _WHOLE = 1 << 20
 """Elements up to which quantiles, distinct and histogram look at every element."""
@@ -39,8 +43,20 @@ def work_of(leaf: Leaf) -> int:
     return max(1, int(leaf.nbytes or 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a leaf that is summarised at once."""
+
+    index: Index
+    first: int
+    """Position of its first element among those that count."""
+
+
 def summary(
-    leaf: Leaf, rows: tuple[tuple[int, int], ...] | None, progress: Progress | None
+    leaf: Leaf,
+    rows: tuple[tuple[int, int], ...] | None,
+    progress: Progress | None,
+    summarised: Summarised | None = None,
 ) -> tuple[Partial, NDArray[Any] | None]:
     """Summary of a whole leaf, and a sample of its elements.
 
@@ -48,6 +64,7 @@ def summary(
         leaf: of any dtype and shape.
         rows: half-open ranges of axis 0 that count, ascending; None for everything.
         progress: called with the bytes done and all bytes, between blocks; what it raises stops the work.
+        summarised: who does the blocks; None for threads of this process.
 
     Returns:
         The summary, and evenly spread elements (all of a small leaf) in stored order; None if there are none.
@@ -62,37 +79,53 @@ def summary(
     elements = inner * sum(stop - start for start, stop in ranges)
     step = 1 if elements <= _WHOLE else sample_step(elements, _SAMPLE, inner)
     limit = max(1, _BLOCK_BYTES // max(1, _itemsize(leaf)))
-    whole, samples, first, nbytes = Partial(), [], 0, work_of(leaf)
+    whole, samples, nbytes = Partial(), [], work_of(leaf)
+    with closing((summarised or _in_threads)(leaf, _blocks(shape, ranges, limit), step)) as parts:
+        for part in parts:
+            merge(whole, part)
+            if part.sample is not None:
+                samples.append(part.sample)
+            if progress is not None:
+                progress(nbytes * whole.count // max(1, elements), nbytes)
+    return whole, np.concatenate(samples) if samples else None
+
+
+def summarise_block(leaf: Leaf, block: Block, step: int) -> Partial:
+    """Summary of one block, with every `step`-th element of what counts as its sample."""
+    from tdview.tree.arrays import widened
+
+    row = leaf.dtype_row if leaf.nbytes >= _LARGE else None
+    kernel = None if row is None else kernel_of(row)
+    if row is not None and kernel is not None:
+        words = leaf.carrier()[block.index]
+        part = kernel(words)
+        if part is not None:
+            part.sample = widened(every(words, block.first, step), row)
+            return part
+    return summarise(leaf.numpy(block.index), block.first, step)
+
+
+def _blocks(shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...], limit: int) -> Iterator[Block]:
+    first = 0
+    for index in block_indices(shape, ranges, limit):
+        yield Block(index, first)
+        first += _size(index, shape)
+
+
+def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Partial]:
+    """Summaries in order; the loops and numpy release the interpreter's lock, so that threads do pay."""
     threads = min(4, os.cpu_count() or 1)
     pending: deque[Future[Partial]] = deque()
-
-    def collect() -> None:
-        part = pending.popleft().result()
-        merge(whole, part)
-        if part.sample is not None:
-            samples.append(part.sample)
-        if progress is not None:
-            progress(nbytes * whole.count // max(1, elements), nbytes)
-
-    kernel = _kernel(leaf)
-
-    def work(index: Index, position: int) -> Partial:
-        part = None if kernel is None else _fused(leaf, kernel, index, position, step)
-        return summarise(leaf.numpy(index), position, step) if part is None else part
-
-    with ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats") as pool:
-        try:
-            for index in block_indices(shape, ranges, limit):
-                pending.append(pool.submit(work, index, first))
-                first += _size(index, shape)
-                if len(pending) >= 2 * threads:
-                    collect()
-            while pending:
-                collect()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return whole, np.concatenate(samples) if samples else None
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats")
+    try:
+        for block in blocks:
+            pending.append(pool.submit(summarise_block, leaf, block, step))
+            if len(pending) >= 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
@@ -106,21 +139,6 @@ def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, 
     step = 1 if values.size <= _WHOLE else sample_step(values.size, _SAMPLE, 1)
     part = summarise(values, 0, step)
     return part, part.sample
-
-
-def _kernel(leaf: Leaf) -> Kernel | None:
-    row = leaf.dtype_row if leaf.nbytes >= _LARGE else None
-    return None if row is None else kernel_of(row)
-
-
-def _fused(leaf: Leaf, kernel: Kernel, index: Index, first: int, step: int) -> Partial | None:
-    from tdview.tree.arrays import widened
-
-    row, block = leaf.dtype_row, leaf.carrier()[index]
-    part = kernel(block)
-    if part is not None and row is not None:
-        part.sample = widened(every(block, first, step), row)
-    return part
 
 
 def _itemsize(leaf: Leaf) -> int:

@@ -43,6 +43,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "stats", _stats, "describe the values of every leaf", detail="Reads every payload once.")
     parser.add_argument("path", metavar="PATH")
     add_key(parser, "only this entry")
+    parser.add_argument("--engine", choices=("serial", "dask"), default="serial", help="who reads the payloads")
 
 
 def _open(args: argparse.Namespace) -> Node:
@@ -214,7 +215,7 @@ def _stats(args: argparse.Namespace) -> int:
 
     node = _open(args)
     with progress("stats") as ticking:
-        report = tdview.stats(node, progress=ticking)
+        report = tdview.stats(node, progress=ticking, engine=args.engine)
     if args.json:
         print(report.to_json())
     else:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import tdview
+from tdview.analysis.dask_stats import summarised_on_dask
 from tdview.analysis.moments import block_indices, sample_step
 from tdview.analysis.stats import LeafStats, StatsReport, leaf_stats
-from tdview.errors import Cancelled, DecodeError
+from tdview.errors import ArgumentError, Cancelled, DecodeError
 
 from .fakes import FakeLeaf
 
@@ -170,3 +171,50 @@ def test_members_of_a_nested_tensor_count_together(tmp_path: Path) -> None:
     (tmp_path / "a.shape.memmap").write_bytes(np.array([[3], [5]]).tobytes())
     found = tdview.stats(tmp_path)["a"]
     assert (found.count, found.min, found.max) == (8, 0.0, 4.0)
+
+
+# -- dask -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A save with a good leaf of many blocks, one of a dtype that numpy lacks, and one whose file is short."""
+    monkeypatch.setattr("tdview.analysis.summary._BLOCK_BYTES", 1 << 10)
+    rng = np.random.default_rng(0)
+    entry = {"device": "cpu", "shape": [900, 5], "dtype": "torch.float32", "is_nested": False}
+    level = dict.fromkeys(("good", "short"), entry) | {"half": {**entry, "dtype": "torch.bfloat16"}}
+    level |= {"shape": [900], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
+    (tmp_path / "meta.json").write_text(json.dumps(level))
+    numbers = rng.standard_normal((900, 5)).astype("f4")
+    numbers[700, 2] = np.nan
+    (tmp_path / "good.memmap").write_bytes(numbers.tobytes())
+    (tmp_path / "half.memmap").write_bytes((numbers.view("u4") >> 16).astype("u2").tobytes())
+    (tmp_path / "short.memmap").write_bytes(numbers.tobytes()[:-8])
+    return tmp_path
+
+
+def test_dask_threads_give_the_serial_statistics(several_blocks: Path) -> None:
+    seen: list[int] = []
+    parallel = tdview.stats(several_blocks, engine="dask", progress=lambda done, _total: seen.append(done))
+    assert parallel.to_json() == tdview.stats(several_blocks).to_json()
+    assert seen == sorted(seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_dask_workers_give_the_serial_statistics(several_blocks: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+    ):
+        parallel = tdview.stats(several_blocks, engine="dask")
+    assert parallel.to_json() == tdview.stats(several_blocks).to_json()
+    assert [bool(leaf.problem) for leaf in parallel] == [False, True, False]
+    assert parallel["good"].nan == parallel["half"].nan == 1
+
+
+def test_an_unknown_engine_and_a_save_in_memory_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="engine"):
+        tdview.stats("nowhere", engine="spark")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="memory"):
+        list(summarised_on_dask(FakeLeaf(np.zeros(3), store=SimpleNamespace(form="memory")), iter(()), 1))  # type: ignore[arg-type]

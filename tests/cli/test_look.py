@@ -74,6 +74,7 @@ def test_stats_describe_every_leaf(tdview, buffer: Path) -> None:
     leaves = tdview("stats", buffer, "--json").json["leaves"]
     assert len(leaves) == 18
     assert "next.reward" in tdview("stats", buffer, "next").out
+    assert tdview("stats", buffer, "--json", "--engine", "dask").json["leaves"] == leaves
 
 
 @pytest.mark.parametrize(
