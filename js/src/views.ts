@@ -18,11 +18,15 @@ const noValue: Reason = ({ kind }) =>
       ? "These are no tensors. They are listed under Info."
       : null;
 
-const noTable: Reason = (selection, ctx) => {
-  if (selection.nested) return "The tensors of a nested tensor differ in shape, so they have no common table.";
-  if (selection.kind === "collection") return "This holds several saves. Select one of them in the tree.";
-  return noValue(selection, ctx);
-};
+const noNumbers: Reason = (selection, ctx) =>
+  selection.nested
+    ? "The tensors of a nested tensor differ in shape. Info lists the shapes; numpy() of the leaf gives the tensors."
+    : noValue(selection, ctx);
+
+const noTable: Reason = (selection, ctx) =>
+  selection.kind === "collection"
+    ? "This holds several saves. Select one of them in the tree."
+    : noNumbers(selection, ctx);
 
 const noImages: Reason = (selection, ctx) =>
   noValue(selection, ctx) ??
@@ -47,7 +51,7 @@ export function createViews(ctx: Context, load: () => Promise<Panels>, onReport:
   let verifying = false;
   const tabs: Tab[] = [
     { name: "Table", create: () => createTable(ctx, load), empty: noTable },
-    { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noValue },
+    { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noNumbers },
     { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noImages },
     { name: "Stats", create: () => lazyView(ctx, load, (panels) => panels.createStats(ctx)), empty: noValue },
     { name: "Episodes", create: () => lazyView(ctx, load, (panels) => panels.createEpisodes(ctx)), empty: noEpisodes },

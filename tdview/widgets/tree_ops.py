@@ -31,6 +31,8 @@ SEARCH_NODES = 200_000
 """A search looks at this many nodes; the reply says that it is not complete when there are more."""
 MAX_VALUE_TEXT = 20_000
 MAX_PROBLEMS = 500
+MAX_SHAPES = 50
+"""Tensors of a nested tensor whose shapes are listed."""
 NON_TENSOR = frozenset({"non_tensor", "non_tensor_stack"})
 
 
@@ -294,6 +296,8 @@ def _fill_facts(node: Node) -> Iterator[tuple[str, str]]:
 def _payload_facts(leaf: Leaf) -> Iterator[tuple[str, str]]:
     yield "dtype", quoted(leaf.dtype)
     yield "shape", shape_text(leaf.shape)
+    if leaf.is_nested:
+        yield "shapes", _component_text(leaf)
     yield "bytes", f"{leaf.nbytes:,} ({nbytes_text(leaf.nbytes)})"
     if leaf.device:
         yield "device", quoted(leaf.device)
@@ -312,7 +316,18 @@ def _payload_facts(leaf: Leaf) -> Iterator[tuple[str, str]]:
         yield "offset", f"{info.offset:,}"
     if info.crc is not None:
         yield "CRC-32", f"{info.crc:08x}"
-    yield "values", "mapped in place" if leaf.direct else "seen through a view"
+    kept = "one tensor behind the other" if leaf.is_nested else "seen through a view"
+    yield "values", "mapped in place" if leaf.direct else kept
+
+
+def _component_text(leaf: Leaf) -> str:
+    """The shapes of the first tensors of a nested tensor."""
+    try:
+        shapes = leaf.component_shapes()
+    except TdviewError as error:
+        return wire_text(str(error))
+    more = f", … ({len(shapes):,} in all)" if len(shapes) > MAX_SHAPES else ""
+    return ", ".join(shape_text(shape) for shape in shapes[:MAX_SHAPES]) + more
 
 
 def _value(node: Node) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,18 @@ def test_info_of_a_leaf_in_an_archive_says_where_it_lies(tmp_path: Path, view_of
     assert facts["compression"] == "stored"
     assert int(facts["offset"].replace(",", "")) % 64 == 0
     assert len(facts["CRC-32"]) == 8
+
+
+def test_info_of_a_nested_tensor_lists_the_shapes(tmp_path: Path, view_of: Callable[[Any], View]) -> None:
+    path = write_save(tmp_path / "run", {"tok": ("float32", [3, 2], bytes(4 * 11))}, batch_size=[3])
+    meta = json.loads((path / "meta.json").read_text())
+    meta["tok"]["is_nested"] = True
+    (path / "meta.json").write_text(json.dumps(meta))
+    view = view_of(tdview.open(path))
+    assert dict(view.ask("node.info", {"path": ["tok"]})["facts"])["shapes"]  # that of the damage: there are no sizes
+    (path / "tok.shape.memmap").write_bytes(struct.pack("<6q", 3, 1, 2, 2, 1, 4))
+    view.ask("reload")
+    assert dict(view.ask("node.info", {"path": ["tok"]})["facts"])["shapes"] == "[3, 1], [2, 2], [1, 4]"
 
 
 def test_the_side_files_of_a_dump_are_listed_and_not_opened(tmp_path: Path, view_of: Callable[[Any], View]) -> None:
