@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import tdview
-from tdview.analysis import fused
+from tdview.analysis import fused, loops
 from tdview.analysis.moments import Partial, summarise
 from tdview.format.dtypes import DTYPES, Dtype
 from tdview.tree.arrays import widened
@@ -152,3 +152,17 @@ def test_numba_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("tdview.analysis.loops", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     assert fused.kernel_of.__wrapped__(DTYPES["torch.float32"]) is None
+
+
+def test_loops_compile_where_no_folder_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def njit(**options: Any) -> Any:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        made.append(options)
+        return lambda function: function
+
+    monkeypatch.setattr(loops.numba, "njit", njit)
+    assert loops._compiled(len) is len
+    assert made[0]["nogil"]
