@@ -20,6 +20,8 @@ export type GridSource = {
   readonly label: string;
   readonly rows: number;
   readonly layout: ColumnLayout;
+  /** Columns before the values, which can not be edited. */
+  readonly lead: number;
   /** Titles of the row header's columns, and their widths in characters. */
   readonly headers: readonly { readonly title: string; readonly chars: number }[];
   header(col: number): { readonly text: string; readonly title: string };
@@ -100,8 +102,10 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   signal.addEventListener("abort", () => cancelAnimationFrame(frame), { once: true });
 
   function setSource(next: GridSource, keep = false): void {
+    const more = next.lead - (source?.lead ?? 0);
     const focused = document.activeElement === editor?.input;
     if (!keep || (editor && editor.row >= next.rows)) dropEditor();
+    if (editor) editor.col += more;
     source = next;
     space.replaceChildren(layer);
     layer.replaceChildren(head, ...(editor ? [editor.box] : []));
@@ -114,17 +118,17 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     setAttribute(element, "aria-rowcount", source.rows + 1);
     setAttribute(element, "aria-colcount", cols() + source.headers.length);
     if (!keep) {
-      range = cellRange(0, 0);
+      range = cellRange(0, next.lead);
       vertical.to(0);
-      horizontal.to(0);
     }
+    if (!keep || more > 0) horizontal.to(0);
     const { row, col, toRow, toCol } = range;
     const within = (value: number, size: number) => Math.max(0, Math.min(value, size - 1));
     range = {
       row: within(row, source.rows),
       toRow: within(toRow, source.rows),
-      col: within(col, cols()),
-      toCol: within(toCol, cols()),
+      col: within(keep ? col + more : col, cols()),
+      toCol: within(keep ? toCol + more : toCol, cols()),
     };
     resize();
     placeBars();
@@ -320,15 +324,17 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
       const drawn = source.cell(row, col);
       const width = source.layout.width(col);
       const active = row === range.row && col === range.col;
+      const aside = col < source.lead;
       const inside = row >= selected[0] && row < selected[1] && col >= selected[2] && col < selected[3];
       setText(cell, drawn.text ?? "");
       setAttribute(
         cell,
         "class",
-        `tdv-cell ${drawn.classes}${drawn.text === null ? " tdv-loading" : ""}${inside ? " tdv-in" : ""}${active ? " tdv-active" : ""}`,
+        `tdv-cell ${drawn.classes}${aside ? " tdv-aside" : ""}${drawn.text === null ? " tdv-loading" : ""}${inside ? " tdv-in" : ""}${active ? " tdv-active" : ""}`,
       );
       setAttribute(cell, "aria-colindex", col + source.headers.length + 1);
       setAttribute(cell, "aria-selected", inside);
+      setAttribute(cell, "aria-readonly", aside && "true");
       setAttribute(cell, "title", drawn.title);
       setAttribute(cell, "id", active ? `${id}-active` : null);
       cell.style.width = `${width}px`;
@@ -346,7 +352,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
   function drawHead(source: GridSource, rect: Rect, left: number, heads: readonly number[]): void {
     const wanted = rect[3] - rect[2];
     while (headCells.length < wanted) {
-      const cell = h("div", { class: "tdv-grid-title", role: "columnheader" });
+      const cell = h("div", { role: "columnheader" });
       headCells.push(cell);
       head.append(cell);
     }
@@ -354,6 +360,7 @@ export function createGrid(events: GridEvents, signal: AbortSignal): Grid {
     headCells.forEach((cell, i) => {
       const col = rect[2] + i;
       const { text, title } = source.header(col);
+      setAttribute(cell, "class", `tdv-grid-title${col < source.lead ? " tdv-aside" : ""}`);
       setText(cell, text);
       setAttribute(cell, "title", title);
       setAttribute(cell, "aria-colindex", col + source.headers.length + 1);

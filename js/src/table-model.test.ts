@@ -30,6 +30,8 @@ const info = (over: Partial<TableInfo>): TableInfo => ({
   batch: [],
   base: [],
   companions: [],
+  side: [],
+  lead: 0,
   rowAxis: 0,
   colAxis: 1,
   index: [0, 0],
@@ -218,4 +220,45 @@ describe("a level", () => {
 it("unravels in C order", () => {
   expect(unravel(7, [2, 2, 3])).toEqual([1, 0, 1]);
   expect(unravel(0, [])).toEqual([]);
+});
+
+describe("side columns", () => {
+  const side = [
+    { name: "age", title: "Steps behind the newest row" },
+    { name: "priority", title: "As it was given" },
+  ];
+  const ahead = { side, lead: 2 };
+
+  it("stand before the columns of a leaf, which keep their numbers", () => {
+    const model = tableModel(selection({}), info({ ...ahead, cols: 4 }));
+    expect([0, 1, 2, 3].map((col) => model.header(col).text)).toEqual(["age", "priority", "0", "1"]);
+    expect(model.header(0).title).toBe("Steps behind the newest row");
+    expect(model.layout("plain").groups.map(({ start, count }) => [start, count])).toEqual([
+      [0, 1],
+      [1, 1],
+      [2, 2],
+    ]);
+    expect(model.boxes([2, 4, 0, 4])[0]?.index).toEqual([
+      [2, 4],
+      [0, 2],
+    ]);
+    expect(model.boxes([2, 4, 3, 4])[0]?.index).toEqual([
+      [2, 4],
+      [1, 2],
+    ]);
+    expect(model.code("run", [2, 4, 1, 3])).toContain("leaf.numpy((slice(2, 4), 0))");
+    expect(model.code("run", [2, 4, 0, 2])).toContain("leaf.numpy((slice(2, 4),))");
+  });
+
+  it("stand before the leaves of a level", () => {
+    const columns = [column(["a"], []), column(["b"], [2])];
+    const model = tableModel(
+      selection({ dtype: null, shape: null, path: [] }),
+      info({ ...ahead, cols: 5, columns, batch: [6], rowAxis: null, colAxis: null, index: [] }),
+    );
+    expect([0, 1, 2, 3, 4].map((col) => model.header(col).text)).toEqual(["age", "priority", "a", "b[0]", "b[1]"]);
+    expect(model.column(1)).toBeNull();
+    expect(model.boxes([0, 6, 0, 3]).map(({ path }) => path)).toEqual([["a"]]);
+    expect(model.code("run", [0, 2, 0, 2])).toContain("level.frame(rows=slice(0, 2))");
+  });
 });

@@ -21,10 +21,16 @@ export type LevelColumn = {
   readonly problem: string;
 };
 
+/** A column that no leaf holds: how old the rows of a replay buffer are, and how they are drawn. */
+export type SideColumn = { readonly name: string; readonly title: string };
+
 /** The answer to `table.page` with `describe`. */
 export type TableInfo = Mapping & {
   readonly rows: number;
   readonly cols: number;
+  /** Side columns that there are, and how many of them the table starts with: all or none. */
+  readonly side: readonly SideColumn[];
+  readonly lead: number;
   readonly order: "storage" | "time";
   readonly ring: Ring | null;
   readonly columns: readonly LevelColumn[];
@@ -48,7 +54,7 @@ export type TableModel = ReturnType<typeof tableModel>;
 
 /** How the table `info` of the node `selection` is read. */
 export function tableModel(selection: Selection, info: TableInfo) {
-  const { rows, cols, order, ring, columns, batch, rowAxis, colAxis, index } = info;
+  const { rows, cols, order, ring, columns, batch, rowAxis, colAxis, index, lead } = info;
   const { path, shape } = selection;
   const isLevel = selection.dtype === null || columns.length > 0;
   /** Table rows that share an index of axis 0. */
@@ -58,7 +64,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
         batch.slice(1).reduce((a, b) => a * b, 1),
       )
     : 1;
-  let next = 0;
+  let next = lead;
   /** First column of each entry of `columns`. */
   const starts = columns.map((entry) => {
     next += entry.count;
@@ -66,22 +72,31 @@ export function tableModel(selection: Selection, info: TableInfo) {
   });
 
   function layout(format: Format): ColumnLayout {
+    const before = info.side.slice(0, lead).map(({ name }, start) => ({ start, count: 1, width: titleWidth(name) }));
     if (!isLevel) {
-      const name = header(0).text;
-      const width = Math.max(columnWidth(dtype(0), format), cols === 1 ? titleWidth(name) : 0);
-      return new ColumnLayout([{ start: 0, count: cols, width }]);
+      const count = cols - lead;
+      const name = header(lead).text;
+      const width = Math.max(columnWidth(dtype(lead), format), count === 1 ? titleWidth(name) : 0);
+      return new ColumnLayout([...before, { start: lead, count, width }]);
     }
-    return new ColumnLayout(
-      columns.map((leaf, i) => {
+    return new ColumnLayout([
+      ...before,
+      ...columns.map((leaf, i) => {
         const start = starts[i] ?? 0;
         const needed = leaf.folded ? titleWidth(foldedText(leaf)) : columnWidth(dtypeText(leaf.dtype), format);
         return { start, count: leaf.count, width: Math.max(needed, titleWidth(header(start).text)) };
       }),
-    );
+    ]);
+  }
+
+  /** The side column that a column is, undefined where it is one of a leaf. */
+  function aside(col: number): SideColumn | undefined {
+    return col < lead ? info.side[col] : undefined;
   }
 
   /** The entry of `info.columns` that a column belongs to, and the element of it. */
   function column(col: number): readonly [LevelColumn, number] | null {
+    if (col < lead) return null;
     let low = 0;
     let high = starts.length - 1;
     while (low < high) {
@@ -98,17 +113,19 @@ export function tableModel(selection: Selection, info: TableInfo) {
   }
 
   function header(col: number): { text: string; title: string } {
+    const found = aside(col);
+    if (found) return { text: found.name, title: found.title };
     if (isLevel) {
-      const found = column(col);
-      if (!found) return { text: "", title: "" };
-      const [leaf, element] = found;
+      const here = column(col);
+      if (!here) return { text: "", title: "" };
+      const [leaf, element] = here;
       const place = leaf.count > 1 ? `[${unravel(element, leaf.shape).join(", ")}]` : "";
       const text = leaf.key.join(".") + place;
       return { text, title: leaf.problem || `${text}  ${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}` };
     }
     const name = path.join(".") || "value";
     if (colAxis === null || shape?.[colAxis] === 1) return { text: name, title: name };
-    return { text: String(col), title: `${name}, ${axisName(selection, colAxis)} = ${col}` };
+    return { text: String(col - lead), title: `${name}, ${axisName(selection, colAxis)} = ${col - lead}` };
   }
 
   /** Storage row of a table row. */
@@ -152,7 +169,8 @@ export function tableModel(selection: Selection, info: TableInfo) {
   }
 
   /** The edits that change a rectangle: one per leaf and run of storage rows. */
-  function boxes(rect: Rect): EditBox[] {
+  function boxes(whole: Rect): EditBox[] {
+    const rect = behind(whole);
     let first = 0;
     return runs(rect[0], rect[1]).flatMap(([start, stop]) => {
       const top = first;
@@ -162,7 +180,8 @@ export function tableModel(selection: Selection, info: TableInfo) {
   }
 
   /** Python that gives the numbers of a rectangle. */
-  function code(location: string, rect: Rect): string {
+  function code(location: string, whole: Rect): string {
+    const rect = behind(whole);
     const spans = runs(rect[0], rect[1]);
     if (isLevel) {
       const keys: string[] = [];
@@ -183,6 +202,11 @@ export function tableModel(selection: Selection, info: TableInfo) {
     return python(pyNode(location, path), "leaf", parts, "numpy", "np");
   }
 
+  /** A rectangle without its side columns; these alone stand for their rows. */
+  function behind([top, bottom, left, right]: Rect): Rect {
+    return right > lead ? [top, bottom, Math.max(left, lead), right] : [top, bottom, lead, cols];
+  }
+
   function runs(start: number, stop: number): Span[] {
     if (!ring || order === "storage") return [[start, stop]];
     if (inner === 1) return runsOf(ring, start, stop);
@@ -193,7 +217,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
   function leafBox(rect: Rect, start: number, stop: number, top: number): EditBox {
     const box = index.map((place, axis): Span => {
       if (axis === rowAxis) return [start, stop];
-      return axis === colAxis ? [rect[2], rect[3]] : [place, place + 1];
+      return axis === colAxis ? [rect[2] - lead, rect[3] - lead] : [place, place + 1];
     });
     const [tall, wide] = [stop - start, rect[3] - rect[2]];
     const across = rowAxis !== null && colAxis !== null && rowAxis > colAxis; // values go in the order of the axes
@@ -251,6 +275,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
     isLevel,
     inner,
     layout,
+    aside,
     column,
     dtype,
     header,

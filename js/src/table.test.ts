@@ -7,10 +7,20 @@ import { createTable } from "./table";
 import type { RequestOptions } from "./transport";
 
 type Asked = { op: string; args: Record<string, unknown> };
-type Info = { rows: number; cols: number; mode?: "r" | "r+"; shape?: number[]; ring?: object | null };
+type Info = {
+  rows: number;
+  cols: number;
+  mode?: "r" | "r+";
+  shape?: number[];
+  ring?: object | null;
+  side?: { name: string; title: string }[];
+};
 
-/** A kernel that knows one int64 leaf: cell (row, col) holds row * 1000 + col, rows past 2^53 exactly. */
-function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
+/**
+ * A kernel that knows one int64 leaf: cell (row, col) holds row * 1000 + col, rows past 2^53 exactly. Side columns hold
+ * the row as an age, -1 in every third one, then thirds of it as a priority, NaN in every third one.
+ */
+function fakeContext({ rows, cols: own, mode = "r+", ring = null, side = [] }: Info) {
   const asked: Asked[] = [];
   const said: string[] = [];
   const copied: string[] = [];
@@ -27,6 +37,12 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
       emit({ kind: "event", event: "changed", path: ["x"], rows: null });
       return { value: { message: "" }, buffers: [] };
     }
+    const lead = (args.view as { side?: boolean }).side ? side.length : 0;
+    const cols = own + lead;
+    const aside = (row: number, col: number) => {
+      const gone = row % 3 === 2;
+      return col === 0 ? BigInt64Array.of(gone ? -1n : BigInt(row)) : Float64Array.of(gone ? Number.NaN : row / 3);
+    };
     const pages = (args.blocks as number[][]).map(([r0 = 0, r1 = 0, c0 = 0, c1 = 0]) => {
       const [top, bottom, left, right] = [
         Math.min(r0, rows),
@@ -34,17 +50,26 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
         Math.min(c0, cols),
         Math.min(c1, cols),
       ];
-      const data = BigInt64Array.from({ length: (bottom - top) * (right - left) }, (_, i) =>
-        BigInt((top + Math.floor(i / (right - left))) * 1000 + left + (i % (right - left))),
+      const first = Math.max(left, lead);
+      const wide = right - first;
+      const data = BigInt64Array.from({ length: (bottom - top) * wide }, (_, i) =>
+        BigInt((top + Math.floor(i / wide)) * 1000 + first - lead + (i % wide)),
       );
+      const before = Array.from({ length: first - left }, (_, i) => {
+        const cells = Array.from({ length: bottom - top }, (_, row) => aside(top + row, left + i));
+        return new Uint8Array(cells.flatMap((cell) => [...new Uint8Array(cell.buffer)]));
+      });
       return {
         page: {
           rows: [top, bottom],
           cols: [left, right],
-          segments: [{ start: left, cols: right - left, wire: "i8" }],
-          edited: [[1, 2, 0, 1]],
+          segments: [
+            ...before.map((_, i) => ({ start: left + i, cols: 1, wire: left + i === 0 ? "i8" : "f8" })),
+            { start: first, cols: wide, wire: "i8" },
+          ],
+          edited: [[1, 2, lead, lead + 1]],
         },
-        data,
+        data: [...before, data],
       };
     });
     const table = {
@@ -57,13 +82,15 @@ function fakeContext({ rows, cols, mode = "r+", ring = null }: Info) {
       batch: [],
       base: ["x"],
       companions: [],
+      side,
+      lead,
       rowAxis: 0,
       colAxis: 1,
       index: [0, 0],
     };
     return {
       value: { pages: pages.map(({ page }) => page), ...(args.describe ? { table } : {}) },
-      buffers: pages.map(({ data }) => new DataView(data.buffer)),
+      buffers: pages.flatMap(({ data }) => data.map(({ buffer }) => new DataView(buffer))),
     };
   };
   const ctx = {
@@ -392,5 +419,119 @@ describe("the table", () => {
     const { view, press } = await open({ rows: 50, cols: 3 });
     await press("ArrowDown", { shiftKey: true });
     expect(view.code?.()).toContain('leaf = tdview.scan("run.tdz")["x"]\nleaf.numpy((slice(0, 2), 0))');
+  });
+});
+
+describe("ages and priorities", () => {
+  const side = [
+    { name: "age", title: "Steps behind the newest row" },
+    { name: "priority", title: "As it was given" },
+  ];
+  const switchOf = (view: { element: HTMLElement }, name = "age, priority") => {
+    const found = [...view.element.querySelectorAll<HTMLButtonElement>("button")].find((b) => b.textContent === name);
+    if (!found) throw new Error(`no button ${name}`);
+    return found;
+  };
+  const turnOn = async (info: Partial<Info> = {}) => {
+    const table = await open({ rows: 9, cols: 3, side, ...info });
+    switchOf(table.view).click();
+    await settle();
+    return table;
+  };
+  const row = (grid: HTMLElement, index: number) =>
+    [...grid.querySelectorAll(`[aria-rowindex="${index + 2}"] [role="gridcell"]`)].map((cell) => cell.textContent);
+
+  it("are named on the switch, the first two of them, and all in its title", async () => {
+    const names = ["age", "priority", "probability"].map((name) => ({ name, title: "" }));
+    const { view } = await open({ rows: 9, cols: 3, side: names });
+    expect(switchOf(view, "age, priority…").title).toContain("age, priority, probability");
+  });
+
+  it("are off at first, and not even offered where there are none", async () => {
+    const table = await open({ rows: 9, cols: 3, side });
+    expect(switchOf(table.view).getAttribute("aria-pressed")).toBe("false");
+    expect(table.asked[0]?.args.view).toMatchObject({ side: false });
+    expect(row(table.grid, 1)).toEqual(["1000", "1001", "1002"]);
+    document.body.replaceChildren();
+    const plain = await open({ rows: 9, cols: 3 });
+    expect(switchOf(plain.view, "").hidden).toBe(true);
+  });
+
+  it("stand before the values, short, and empty where there are none", async () => {
+    const { grid, view } = await turnOn();
+    expect(switchOf(view).getAttribute("aria-pressed")).toBe("true");
+    expect(row(grid, 1)).toEqual(["1", "0.3333", "1000", "1001", "1002"]);
+    expect(row(grid, 2)).toEqual(["", "", "2000", "2001", "2002"]);
+    const heads = [...grid.querySelectorAll('[role="columnheader"]')];
+    expect(heads.map((head) => head.textContent)).toEqual(["row", "age", "priority", "0", "1", "2"]);
+    expect(heads.map((head) => head.getAttribute("aria-colindex"))).toEqual(["1", "2", "3", "4", "5", "6"]);
+    expect(heads[1]?.getAttribute("title")).toBe("Steps behind the newest row");
+    expect(grid.getAttribute("aria-colcount")).toBe("6");
+    const cells = [...grid.querySelectorAll('[aria-rowindex="3"] [role="gridcell"]')];
+    expect(cells.map((cell) => cell.getAttribute("aria-readonly"))).toEqual(["true", "true", null, null, null]);
+    expect(cells.map((cell) => cell.getAttribute("aria-colindex"))).toEqual(["2", "3", "4", "5", "6"]);
+  });
+
+  it("leave the selection on its value, and go as they came", async () => {
+    const { view, grid, press, active } = await open({ rows: 9, cols: 3, side });
+    await press("ArrowDown");
+    await press("ArrowRight");
+    expect(active()?.textContent).toBe("1001");
+    switchOf(view).click();
+    await settle();
+    expect(active()?.textContent).toBe("1001");
+    expect(active()?.getAttribute("aria-colindex")).toBe("5");
+    switchOf(view).click();
+    await settle();
+    expect(active()?.textContent).toBe("1001");
+    expect(row(grid, 1)).toEqual(["1000", "1001", "1002"]);
+  });
+
+  it("are walked through and copied exactly, but not edited", async () => {
+    const { press, active, said, grid, copied, asked } = await turnOn();
+    await press("ArrowDown");
+    await press("Home");
+    expect(active()?.textContent).toBe("1");
+    for (const key of ["Enter", "5"]) {
+      await press(key);
+      expect(grid.querySelector("input")).toBeNull();
+    }
+    expect(said.at(-1)).toContain("not edited");
+    await press("ArrowDown", { shiftKey: true });
+    await press("ArrowRight", { shiftKey: true });
+    await press("ArrowRight", { shiftKey: true });
+    await press("c", { ctrlKey: true });
+    expect(copied).toEqual([`1\t${1 / 3}\t1000\n\t\t2000`]);
+    expect(asked.some(({ op }) => op === "edit")).toBe(false);
+  });
+
+  it("edits the value behind them", async () => {
+    const { press, asked, grid } = await turnOn();
+    expect([...grid.querySelectorAll(".tdv-edited")].map((cell) => cell.textContent)).toEqual(["1000"]);
+    await press("7");
+    await press("Enter");
+    expect(asked.find(({ op }) => op === "edit")?.args.index).toEqual([
+      [0, 1],
+      [0, 1],
+    ]);
+  });
+
+  it("stay on for the next leaf, and ask for every page with them", async () => {
+    const { view, selection, asked, press } = await turnOn({ rows: 1000 });
+    view.show({ ...selection, path: ["y"] });
+    await settle();
+    await press("End", { ctrlKey: true });
+    const last = asked.filter(({ op }) => op === "table.page").at(-1)?.args;
+    expect(last).toMatchObject({ path: ["y"], view: { side: true } });
+  });
+
+  it("follow the last of several quick clicks", async () => {
+    const { view, grid } = await open({ rows: 9, cols: 3, side });
+    for (let click = 0; click < 3; click++) switchOf(view).click(); // the first answer has not come: it stays on
+    await settle();
+    expect(row(grid, 1)).toHaveLength(5);
+    switchOf(view).click();
+    await settle();
+    expect(row(grid, 1)).toHaveLength(3);
   });
 });

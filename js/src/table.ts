@@ -20,7 +20,7 @@ import type { Context, Selection, View } from "./context";
 import { createDims, type Mapping } from "./dims";
 import { button, h, setAttribute, setText } from "./dom";
 import type { Export } from "./export";
-import { cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
+import { type Cell, cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
 import { createGrid, type Drawn, type GridSource } from "./grid";
 import type { Panels } from "./lazy";
 import { type Path, samePath } from "./protocol";
@@ -49,6 +49,8 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   let format: Format = "plain";
   /** Other leaves that stand beside the selected one, as long as they can. */
   let beside: readonly Path[] = [];
+  /** Whether ages and priorities stand in front, where there are any. */
+  let side = false;
   let view: Partial<Mapping> & { order?: "storage" | "time" } = {};
   let serial = 0;
   const underWay = new Map<number, AbortController>();
@@ -62,17 +64,11 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   );
   const dims = createDims((mapping, done) => remap(mapping, done));
   const shown = h("span", { class: "tdv-shown" });
-  const order = h(
-    "button",
-    {
-      type: "button",
-      class: "tdv-toggle",
-      "aria-pressed": "false",
-      title: "Rows as they were written, oldest first",
-      onclick: flip,
-    },
-    "time order",
-  );
+  const order = toggle("time order", "Rows as they were written, oldest first", flip);
+  const sides = toggle("", "", () => {
+    side = !model?.info.lead;
+    void open(true, null);
+  });
   const goto = h("input", {
     class: "tdv-goto",
     type: "text",
@@ -101,6 +97,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     { class: "tdv-tools" },
     shown,
     order,
+    sides,
     goto,
     others,
     dims.element,
@@ -142,7 +139,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
         "table.page",
         {
           path: asked.path,
-          view: { ...view, with: beside },
+          view: { ...view, with: beside, side },
           describe: true,
           raw: format === "hex",
           blocks,
@@ -157,7 +154,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       fail("");
       drawBar();
       grid.setSource(source(model), keep);
-      if (typeof value.at === "number") grid.go(value.at, 0, true);
+      if (typeof value.at === "number") grid.go(value.at, value.table.lead, true);
       else if (at !== null) ctx.notify(`Row ${at} was not written; it shows in storage order.`, "warning");
     } catch (reason) {
       explain(reason, fail);
@@ -243,6 +240,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     index: info.index,
     order: info.order,
     with: info.columns.length ? beside : [],
+    side: info.lead > 0,
   });
 
   function source(table: TableModel): GridSource {
@@ -250,6 +248,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       label: `Values of ${table.selection.path.join(".") || "the save"}`,
       rows: table.info.rows,
       layout: table.layout(format),
+      lead: table.info.lead,
       headers: table.headers(),
       header: (col) => table.header(col),
       rowHeader: (row) => table.rowHeader(row),
@@ -269,6 +268,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     const cell = cache.cell(row, col);
     if (cell === undefined) return { text: null, classes: "" };
     if (cell === null) return { text: "–", classes: "tdv-folded" };
+    if (table.aside(col)) return { text: sideText(cell, format === "exact"), classes: "" };
     const special = format === "hex" ? "" : mark(cell);
     const storage = table.storage(row);
     const edited = cache
@@ -295,8 +295,9 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   function editText(table: TableModel, row: number, col: number): string | null {
     const folded = table.isLevel && table.column(col)?.[0].folded;
     const cell = cache.cell(row, col);
-    const why =
-      ctx.state.head.mode === "r"
+    const why = table.aside(col)
+      ? "This column is worked out from the buffer's own files: it is not edited."
+      : ctx.state.head.mode === "r"
         ? READ_ONLY
         : folded
           ? "Select this leaf to edit its elements."
@@ -351,7 +352,9 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
         line.push(
           cell === undefined || cell === null
             ? ""
-            : cellText(cell, table.dtype(col), format === "plain" ? "exact" : format),
+            : table.aside(col)
+              ? sideText(cell, true)
+              : cellText(cell, table.dtype(col), format === "plain" ? "exact" : format),
         );
       }
       lines.push(line);
@@ -430,6 +433,11 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     if (!model) return;
     const { ring, order: now, rows } = model.info;
     drawBeside(model.info);
+    const names = model.info.side.map(({ name }) => name);
+    sides.hidden = !names.length;
+    setText(sides, names.length > 2 ? `${names[0]}, ${names[1]}…` : names.join(", "));
+    sides.title = `Before the values, what the buffer's own files say of each row: ${names.join(", ")}`;
+    setAttribute(sides, "aria-pressed", String(model.info.lead > 0));
     order.hidden = !ring;
     setAttribute(order, "aria-pressed", String(now === "time"));
     goto.hidden = rows < 2;
@@ -494,13 +502,17 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   function drawPlace(range: Range): void {
     if (!model) return;
     const { row, col } = range;
+    const { lead } = model.info;
+    const aside = model.aside(col);
     const cell = model.info.rows && model.info.cols ? cache.cell(row, col) : undefined;
     const dtype = model.dtype(col);
     const parts = [
       `row ${model.rowHeader(row)[0] || 0}`,
-      model.isLevel || model.info.cols < 2 ? model.header(col).text : `column ${col}`,
+      aside || model.isLevel || model.info.cols < lead + 2 ? model.header(col).text : `column ${col - lead}`,
     ];
-    if (cell !== undefined && cell !== null && format !== "hex") parts.push(cellText(cell, dtype, "exact"));
+    if (cell !== undefined && cell !== null && (aside || format !== "hex"))
+      parts.push(aside ? sideText(cell, true) || "no value" : cellText(cell, dtype, "exact"));
+    if (aside) parts.push(aside.title);
     if (!isSingle(range)) {
       const [r0, r1, c0, c1] = rectOfRange(range);
       parts.push(`${(r1 - r0).toLocaleString("en")} × ${(c1 - c0).toLocaleString("en")} cells selected`);
@@ -531,4 +543,16 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
         : null,
     destroy: () => forget(),
   };
+}
+
+/** A value of a side column: four digits, or all of them; nothing for a negative count and NaN, which say there is none. */
+function sideText(cell: Cell, exact: boolean): string {
+  const value = Number(cell);
+  if (typeof cell === "bigint" ? value < 0 : Number.isNaN(value)) return "";
+  return exact || typeof cell === "bigint" ? String(cell) : value.toPrecision(4);
+}
+
+/** A button that is on or off. */
+function toggle(text: string, title: string, onclick: () => void): HTMLButtonElement {
+  return button(text, onclick, { class: "tdv-toggle", "aria-pressed": "false", title });
 }

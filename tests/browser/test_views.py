@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import tdview
+from tdview.testing.sample import write_replay_buffer
 from tests.widgets.saves import write_save
 
 from .lab import Lab, Notebook
@@ -274,3 +276,46 @@ def test_damage_is_said_where_the_values_would_be(lab: Lab, page: Page) -> None:
     cell.get_by_role("treeitem", name="y").click()
     expect(grid_of(notebook).get_by_role("gridcell").first).to_have_text("0")
     json.dumps(notebook.outputs())
+
+
+def test_ages_and_priorities_stand_beside_the_rows(lab: Lab, page: Page) -> None:
+    path = write_replay_buffer(lab.folder / "run", capacity=64, steps=20)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    notebook = lab.open(page, ["import tdview; b = tdview.open('run', mode='r+'); b.select(('next', 'reward')); b"])
+    notebook.run_all()
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    switch = cell.get_by_role("button", name="age, priority")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    before = grid.inner_text()
+    order = cell.get_by_role("button", name="time order")
+    for button in (switch, order) * 4:  # faster than an answer
+        button.click()
+    page.wait_for_timeout(500)
+    for button, wanted in ((switch, "true"), (order, "false")):
+        if button.get_attribute("aria-pressed") != wanted:
+            button.click()
+        expect(button).to_have_attribute("aria-pressed", wanted)
+    expect(grid).to_have_attribute("aria-rowcount", "65")
+    expect(grid.get_by_role("columnheader")).to_have_text(["row", "t", "age", "priority", "probability", "next.reward"])
+    grid.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Control+C")
+    expect(cell.get_by_text("Copied the 64 × 4 cells.")).to_be_visible()
+    lines = [line.split("\t") for line in page.evaluate("navigator.clipboard.readText()").split("\n")]
+    frame = tdview.side_columns(path)
+    assert [int(line[0]) for line in lines[:20]] == frame["age"][:20].tolist()
+    assert {line[0] + line[1] for line in lines[20:]} == {""}
+    assert [float(line[1]) for line in lines[:20]] == frame["priority"][:20].tolist()
+    assert [float(line[2]) for line in lines] == frame["probability"].tolist()
+
+    page.keyboard.press("Control+Home")
+    expect(active(grid)).to_have_text("19")
+    page.keyboard.type("nonsense 7")
+    page.keyboard.press("Enter")
+    expect(cell.get_by_text("it is not edited")).to_be_visible()
+    expect(cell.get_by_text("no edits")).to_be_visible()
+    for button in (switch, order):
+        button.click()
+        page.wait_for_timeout(200)
+    expect(grid.get_by_role("columnheader")).to_have_text(["row", "t", "next.reward"])
+    assert grid.inner_text() == before
