@@ -4,6 +4,7 @@
  */
 export { createAudit } from "./audit";
 export { openAppend, openPack, openUnpack } from "./dialogs";
+export { createDims } from "./dims";
 export { createEpisodes } from "./episodes";
 export { createExport } from "./export";
 export { createFrames } from "./frames";

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Context, Selection } from "./context";
+import { createDims } from "./dims";
 import { createExport } from "./export";
 import type { Panels } from "./lazy";
 import type { Event } from "./protocol";
@@ -128,7 +129,7 @@ const rest = () => vi.advanceTimersByTimeAsync(250);
 
 async function open(info: Info) {
   const kernel = fakeContext(info);
-  const view = createTable(kernel.ctx, async () => ({ createExport }) as unknown as Panels);
+  const view = createTable(kernel.ctx, async () => ({ createDims, createExport }) as unknown as Panels);
   document.body.append(view.element);
   const selection = {
     key: "x",
@@ -401,6 +402,20 @@ describe("the table", () => {
     await press("Escape");
     await rest();
     expect(told().at(-1)).toEqual({ path: ["x"] });
+  });
+
+  it("maps the axes of a leaf with three, and hides the controls from one with fewer", async () => {
+    const { view, selection, asked } = await open({ rows: 5, cols: 3, shape: [5, 3, 2] });
+    const controls = () => view.element.querySelector<HTMLElement>(".tdv-dims");
+    const role = controls()?.querySelector("select");
+    if (!role) throw new Error("no controls");
+    role.value = "col";
+    role.dispatchEvent(new Event("change"));
+    await settle();
+    expect(asked.at(-1)?.args.view).toMatchObject({ rowAxis: 1, colAxis: 0 });
+    view.show({ ...selection, shape: [5, 3] });
+    await settle();
+    expect(controls()?.hidden).toBe(true);
   });
 
   it("keeps keys from the notebook", async () => {

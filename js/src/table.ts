@@ -17,7 +17,7 @@ import {
 } from "./blocks";
 import { choice, menu } from "./choice";
 import type { Context, Selection, View } from "./context";
-import { createDims, type Mapping } from "./dims";
+import type { Dims, Mapping } from "./dims";
 import { button, h, setAttribute, setText } from "./dom";
 import type { Export } from "./export";
 import { type Cell, cellText, FORMATS, type Format, isWidened, mark, reader, type Wire } from "./formats";
@@ -41,7 +41,7 @@ const MAX_UNDER_WAY = 3;
 const MAX_COPY_CELLS = 100_000;
 const READ_ONLY = 'The save was opened read-only. Open it with tdview.open(path, mode="r+") to edit cells.';
 
-/** `load` gets the second bundle, which exports. */
+/** `load` gets the second bundle, which exports and maps the axes of a leaf with more than two. */
 export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   let selection: Selection | null = null;
   let model: TableModel | null = null;
@@ -62,7 +62,6 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     { onView: fetchFor, onRange, onRefused: (why) => ctx.notify(`Not written: ${why}`, "error") },
     ctx.signal,
   );
-  const dims = createDims((mapping, done) => remap(mapping, done));
   const shown = h("span", { class: "tdv-shown" });
   const order = toggle("time order", "Rows as they were written, oldest first", flip);
   const sides = toggle("", "", () => {
@@ -100,13 +99,13 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     sides,
     goto,
     others,
-    dims.element,
     h("span", { class: "tdv-fill" }),
     formats,
     files,
   );
   const saving = h("div", {});
   let exporter: Export | null = null;
+  let dims: Dims | null = null;
   const place = h("div", { class: "tdv-cellbar" });
   const failure = h("p", { class: "tdv-empty tdv-error", role: "alert", hidden: true });
   const element = h("div", { class: "tdv-table" }, bar, saving, failure, grid.element, place);
@@ -382,7 +381,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
 
   function remap(mapping: Mapping, done: boolean): void {
     view = { ...view, rowAxis: mapping.rowAxis, colAxis: mapping.colAxis, index: mapping.index };
-    if (done && model && selection) dims.show(selection, { ...mapping });
+    if (done && selection) drawDims(selection, mapping);
     void open(true, null);
   }
 
@@ -441,7 +440,21 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     order.hidden = !ring;
     setAttribute(order, "aria-pressed", String(now === "time"));
     goto.hidden = rows < 2;
-    dims.show(model.selection, model.info);
+    drawDims(model.selection, model.info);
+  }
+
+  /** The controls of the axes, which come with the second bundle: few leaves have three. */
+  function drawDims(leaf: Selection, mapping: Mapping): void {
+    if (dims) dims.show(leaf, mapping);
+    else if ((leaf.shape ?? []).length > 2)
+      load().then(
+        (panels) => {
+          dims ??= panels.createDims(remap);
+          bar.append(dims.element);
+          if (model) dims.show(model.selection, model.info);
+        },
+        (reason) => explain(reason, ctx.notify),
+      );
   }
 
   /** Which leaves stand beside this one, and a menu of those that can. */
