@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "missing_file": "an entry has no file, though its shape has elements",
     "missing_level": "an entry names a nested collection that is not there",
     "missing_value": "a non-tensor value is neither in meta.json nor in a pickle",
+    "unreadable": "a file or directory may not be read by this user",
     "entry": "an entry of meta.json is malformed",
     "shape": "a shape is not a list of sizes >= 0 that fits into memory addresses",
     "dtype": "a dtype is unknown",

@@ -13,7 +13,7 @@ from pathlib import Path
 from tdview.errors import ArgumentError, DecodeError, MissingFileError, Problem, ReadOnlyError
 from tdview.storage.archive import ArchiveStore
 from tdview.storage.directory import DirectoryStore
-from tdview.storage.store import Mode, Store
+from tdview.storage.store import Mode, Store, absolute
 
 __all__ = ["open_store"]
 
@@ -37,17 +37,20 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r", *, label: str | N
     """
     if mode not in ("r", "r+"):
         raise ArgumentError(f"mode must be 'r' or 'r+', got {mode!r}")
-    location = Path(path)
-    label = label or str(location)
+    named = Path(path)
+    label = label or str(named)
     try:
-        status = os.stat(location)
+        status = os.stat(named)
+        location = absolute(named)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"{location}: there is no such file or directory") from None
-    except (OSError, ValueError) as error:
-        raise DecodeError(f"{location}: cannot be opened: {error}") from None
+        raise MissingFileError(f"{named}: there is no such file or directory") from None
+    except OSError as error:
+        raise DecodeError(f"{named}: cannot be opened: {error.strerror}") from None
+    except ValueError as error:
+        raise DecodeError(f"{named}: cannot be opened: {error}") from None
     is_directory = os.path.isdir(location)
     if not is_directory and mode == "r+" and not os.access(location, os.W_OK):
-        raise ReadOnlyError(f"{location}: the archive may not be written, so it cannot be opened with mode='r+'")
+        raise ReadOnlyError(f"{label}: the archive may not be written, so it cannot be opened with mode='r+'")
     version = () if is_directory else (status.st_size, status.st_mtime_ns)
     key = (
         os.path.realpath(location),
@@ -69,8 +72,8 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r", *, label: str | N
 
 def _archive(location: Path, *, writable: bool, label: str) -> ArchiveStore:
     if not location.is_file():
-        raise DecodeError(f"{location}: expected a directory or an archive, got something else")
+        raise DecodeError(f"{label}: expected a directory or an archive, got something else")
     if os.path.getsize(location) == 0:
-        message = f"{location}: the file is empty, so it is no archive"
+        message = f"{label}: the file is empty, so it is no archive"
         raise DecodeError(message, [Problem("archive", message)])
     return ArchiveStore(location, writable=writable, label=label)

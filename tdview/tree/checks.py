@@ -5,7 +5,9 @@ It looks at names and sizes only: no payload is read, and no checksum is compute
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tdview.errors import DecodeError, Problem, TdviewError, shown
@@ -29,7 +31,7 @@ _VALUE_FILES = frozenset({"meta.json", "other.pickle", "pickle.pkl", "json_types
 
 
 def leaf_problems(leaf: Leaf) -> tuple[Problem, ...]:
-    """What is wrong with a leaf: its entry, its file, its size, its batch dims. One system call."""
+    """What is wrong with a leaf: its entry, its file, its size, its batch dims. Two system calls."""
     if leaf.entry.problem is not None:
         code, message = leaf.entry.problem
         return (leaf.problem(code, message),)
@@ -87,6 +89,12 @@ def _file_problems(leaf: Leaf) -> Iterator[Problem]:
         yield _overlong(leaf, info.nbytes, needed, what)
     elif info.compression == "stored" and info.offset is None:
         yield leaf.problem("archive", f"{leaf.where()}: the local header of the zip entry is damaged")
+    if info is not None and leaf.store.form == "directory" and not os.access(_path(leaf), os.R_OK):
+        yield leaf.problem("unreadable", f"{leaf.where()}: the file may not be read; check its permissions")
+
+
+def _path(leaf: Leaf) -> Path:
+    return leaf.store.location / leaf.file_name
 
 
 def _overlong(leaf: Leaf, nbytes: int, needed: int, what: str) -> Problem:

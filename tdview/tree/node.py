@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tdview.errors import DecodeError, KeyMissingError, Problem, TdviewError, shown
+from tdview.errors import DecodeError, KeyMissingError, Problem, ReadOnlyError, TdviewError, shown
 from tdview.format.classes import Kind
 from tdview.format.keys import file_names
 from tdview.format.meta import META_LIMIT, LeafEntry, LevelMeta, parse_level
@@ -90,6 +90,8 @@ class Node:
     def _unreadable(self, error: TdviewError) -> tuple[Problem, ...]:
         if isinstance(error, DecodeError) and error.problems:
             return tuple(failing(self.path, p) for p in error.problems)
+        if isinstance(error, ReadOnlyError):
+            return (self.problem("unreadable", f"{self.where(META)}: it may not be read; check its permissions"),)
         if not self.store.is_level(self.prefix):
             message = f"{self.where()}: the level {shown(self.key)} is missing; restore it, or remove its entry"
             return (self.problem("missing_level", message),)

@@ -65,8 +65,12 @@ def open_root(path: str | os.PathLike[str], mode: Mode = "r") -> Node:
     location = Path(path)
     if location.name == META and location.is_file():
         location = location.parent
-    if not os.path.lexists(location):
-        raise MissingFileError(_nothing_at(location))
+    try:
+        os.lstat(location)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(_nothing_at(location)) from None
+    except (OSError, ValueError):
+        pass  # a name that cannot be, or a folder on the way that may not be entered: opening says it
     return root_of(open_store(location, mode))
 
 
@@ -78,14 +82,19 @@ def root_of(store: Store) -> Node:
     """
     root = find(store)
     if root is None:
-        message = _no_save(store)
-        raise DecodeError(message, [Problem("missing_meta", message)])
+        message, code = _no_save(store), "missing_meta"
+        if store.form == "directory" and not os.access(store.location, os.R_OK | os.X_OK):
+            message, code = f"{store.label}: the directory may not be read; check its permissions", "unreadable"
+        raise DecodeError(message, [Problem(code, message)])
     return root
 
 
 def _nothing_at(location: Path) -> str:
     message = f"{location}: there is no such file or directory"
-    target = Path(os.path.realpath(location))
+    try:
+        target = Path(os.path.realpath(location))
+    except OSError:  # the process's own directory is gone
+        return message
     for stage in find_stages(target):
         will = {"completed": "complete it", "restored": "put the old save back", "discarded": "clear it away"}
         done = will[stage_outcome(stage, target)]

@@ -398,3 +398,38 @@ def test_a_relative_path_stays_the_same_save_when_the_process_moves(
     assert again.store is root.store
     with pytest.raises(MissingFileError):
         scan(form)
+
+
+def test_what_may_not_be_read_is_said_to_be_so(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the system's answers are made up."""
+    plain_open, plain_access = os.open, os.access
+    closed = {str(save / "next" / "meta.json"), str(save / "obs.memmap")}
+
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
+        if str(path) in closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return plain_open(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) not in closed and plain_access(path, mode))
+    root = scan(save)
+    assert [problem.code for problem in root["obs"].problems] == ["unreadable"]
+    assert [problem.code for problem in root["next"].problems] == ["unreadable"]
+    report = verify(save)
+    assert {problem.code for problem in report.problems} == {"unreadable"}
+    assert not report.ok
+    shutil.rmtree(save)
+    save.mkdir()
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    with pytest.raises(DecodeError) as caught:
+        scan(save)
+    assert [problem.code for problem in caught.value.problems] == ["unreadable"]
+
+
+def test_a_removed_working_directory_is_no_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for path in (".", "run"):
+        with pytest.raises(MissingFileError):
+            scan(path)
