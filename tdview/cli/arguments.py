@@ -33,9 +33,8 @@ def add_verb(
 
 def add_key(parser: argparse.ArgumentParser, what: str) -> None:
     """The nested key of an entry, a word a part."""
-    parser.add_argument(
-        "key", nargs="*", metavar="KEY", help=f"{what}: a nested key as words or joined: next reward, next.reward"
-    )
+    wanted = f"{what}: a nested key as words or joined: next reward, next.reward"
+    parser.add_argument("key", nargs="*", default=[], metavar="KEY", help=wanted)
 
 
 def node_at(root: Node, words: list[str]) -> Node:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdview.cli.arguments import Verbs, add_key, add_verb, node_at, row_numbers, row_ranges
 from tdview.cli.output import progress, say, say_json
+from tdview.cli.side import Side, put_before, side_at
 from tdview.tree.text import nbytes_text
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ def add_verbs(verbs: Verbs) -> None:
     add_key(parser, "the entry")
     parser.add_argument(
         "--rows", type=row_ranges, metavar="ROWS", help=f"rows such as 3,10:20; the first {_FIRST_ROWS} without it"
+    )
+
+    parser.add_argument(
+        "--side",
+        action="store_true",
+        help="put age, priority, probability and generation of a replay buffer's rows first",
     )
 
     parser = add_verb(verbs, "stats", _stats, "describe the values of every leaf", detail="Reads every payload once.")
@@ -172,27 +179,29 @@ def _show(args: argparse.Namespace) -> int:
     rows: list[int] | None = None
     if total is not None:
         rows = list(range(min(_FIRST_ROWS, total))) if args.rows is None else row_numbers(args.rows, total)
+    side = side_at(node, rows, total) if args.side else {}
     if args.json:
-        _show_json(node, rows)
+        _show_json(node, rows, side)
     else:
-        _show_text(node, rows, total)
+        _show_text(node, rows, total, side)
     return 0
 
 
-def _show_json(node: Node, rows: list[int] | None) -> None:
+def _show_json(node: Node, rows: list[int] | None, side: Side) -> None:
     from tdview.tree.frame import frame_of_node
 
+    beside = {"side": {name: [values[row] for row in rows or ()] for name, values in side.items()}} if side else {}
     if node.is_leaf:
         leaf: Leaf = node  # type: ignore[assignment]  # sound: only a Leaf says is_leaf
         values = leaf.numpy() if rows is None else leaf.numpy(rows)
-        say_json({"key": leaf.path, "dtype": leaf.dtype, "shape": leaf.shape, "rows": rows, "values": values})
+        say_json({"key": leaf.path, "dtype": leaf.dtype, "shape": leaf.shape, "rows": rows, **beside, "values": values})
         return
     frame = frame_of_node(node, rows, widest=_WIDEST)
     facts = {"key": node.path, "batch_size": node.batch_size, "rows": rows, "left_out": frame.attrs["left_out"]}
-    say_json({**facts, "records": frame.reset_index().to_dict(orient="records")})
+    say_json({**facts, **beside, "records": frame.reset_index().to_dict(orient="records")})
 
 
-def _show_text(node: Node, rows: list[int] | None, total: int | None) -> None:
+def _show_text(node: Node, rows: list[int] | None, total: int | None, side: Side) -> None:
     from tdview.tree.frame import frame_of_node
 
     if node.is_leaf:
@@ -203,6 +212,7 @@ def _show_text(node: Node, rows: list[int] | None, total: int | None) -> None:
         frame = leaf.frame(rows=rows)
     else:
         frame = frame_of_node(node, rows, widest=_WIDEST)
+    put_before(frame, side)
     say(frame.to_string(max_cols=_SHOWN_COLUMNS, max_rows=200))
     if left_out := frame.attrs.get("left_out"):
         say(f"left out: {', '.join(left_out)}; name one to see it")
@@ -220,4 +230,4 @@ def _stats(args: argparse.Namespace) -> int:
         print(report.to_json())
     else:
         say(report)
-    return 0
+    return int(any(leaf.problem for leaf in report.leaves))

@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or what is wrong
         return end.code if isinstance(end.code, int) else NOT_RUN
+    if sys.stdout is None:  # `tdview ls run >&-`: nobody reads, the exit code still counts
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a key may hold what the terminal's encoding does not
             stream.reconfigure(errors="backslashreplace")
@@ -52,15 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Cancelled, KeyboardInterrupt):
         print("tdview: stopped", file=sys.stderr)
         return STOPPED
-    except (TdviewError, OSError) as error:
-        print(f"tdview: {one_line(str(error))}", file=sys.stderr)
-        return NOT_RUN
+    except TdviewError as error:
+        return _failed(str(error).replace("existsok=True", "--replace"))
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except Exception as error:
         if os.environ.get("TDVIEW_TRACEBACK"):
             raise
-        text = f"{type(error).__name__}: {error}; TDVIEW_TRACEBACK=1 shows where"
-        print(f"tdview: {one_line(text)}", file=sys.stderr)
-        return NOT_RUN
+        return _failed(f"{type(error).__name__}: {error}; TDVIEW_TRACEBACK=1 shows where")
+
+
+def _failed(text: str) -> int:
+    print(f"tdview: {one_line(text)}", file=sys.stderr)
+    return NOT_RUN
 
 
 def _parser() -> argparse.ArgumentParser:

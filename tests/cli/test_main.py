@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,12 @@ def _raising(error: BaseException):
     [
         (package.DecodeError("run.tdz: entry a:\nbroken"), 2, "tdview: run.tdz: entry a: broken\n"),
         (OSError(28, "No space left on device"), 2, "tdview: [Errno 28] No space left on device\n"),
+        (PermissionError(13, "Permission denied", "run/a"), 2, "tdview: run/a: Permission denied\n"),
+        (
+            package.AlreadyExistsError("x: pass existsok=True to replace it"),
+            2,
+            "tdview: x: pass --replace to replace it\n",
+        ),
         (package.Cancelled("stopped"), 130, "tdview: stopped\n"),
         (KeyboardInterrupt(), 130, "tdview: stopped\n"),
         (ValueError("x"), 2, "tdview: ValueError: x; TDVIEW_TRACEBACK=1 shows where\n"),
@@ -60,3 +69,18 @@ def test_no_archive_is_a_result_or_one_line(tdview, tmp_path: Path) -> None:
             assert ran.code in (0, 1, 2), (verb, content)
             assert "Traceback" not in ran.err
             assert "TDVIEW_TRACEBACK" not in ran.err, (verb, content, ran.err)
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "show", "stats"])
+def test_a_missing_argument_is_named_alone(tdview, verb: str) -> None:
+    ran = tdview(verb)
+    assert (ran.code, ran.err.splitlines()[-1]) == (
+        2,
+        f"tdview {verb}: error: the following arguments are required: PATH",
+    )
+
+
+def test_without_a_place_to_print_to_the_exit_code_counts(buffer: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tdview verify {shlex.quote(str(buffer))} >&-"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
