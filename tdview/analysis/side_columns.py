@@ -15,7 +15,7 @@ from tdview.analysis.rules.priorities import tree_of
 from tdview.errors import NotSupportedError, TdviewError
 from tdview.format import torchrl
 from tdview.format.dtypes import dtype_of
-from tdview.tree.fill import side_files_of
+from tdview.tree.fill import buffer_above, side_files_of
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tdview.tree.fill import Fill
     from tdview.tree.node import Node
 
-__all__ = ["MEANINGS", "SideColumns", "side_columns"]
+__all__ = ["MEANINGS", "SideColumns", "side_columns", "side_of"]
 
 MEANINGS = MappingProxyType(
     {
@@ -76,10 +76,24 @@ def side_columns(path: str | os.PathLike[str] | Node) -> pandas.DataFrame:
     return pd.DataFrame(columns, index=pd.RangeIndex(fill.capacity, name="row"))
 
 
+def side_of(node: Node, rows: int) -> SideColumns | None:
+    """What stands beside the `rows` indices of axis 0 of `node`, None where they are no storage rows of a buffer."""
+    buffer = buffer_above(node)
+    fill = None if buffer is None else buffer.fill
+    if buffer is None or fill is None or fill.rotated or rows != fill.capacity:
+        return None  # the file of a rotated checkpoint has other rows than its buffer
+    return SideColumns(buffer, fill)
+
+
 class SideColumns:
     """The columns beside the rows of a buffer. Their names come from metadata; an array is read when it is shown."""
 
+    COUNTS = ("age", "generation")
+    """Columns of int64, where -1 says that there is no value; in the others NaN does."""
+
     def __init__(self, node: Node, fill: Fill) -> None:
+        self.node = node
+        """The buffer."""
         self.fill = fill
         self._side = side_files_of(node)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tdview.tree.node import Node
 
-__all__ = ["Fill", "SideFiles", "fill_of", "ring", "side_files_of"]
+__all__ = ["Fill", "SideFiles", "buffer_above", "fill_of", "ring", "side_files_of"]
 
 _SIDE_LIMIT = 64 << 20
 _ENDS = ("done", "terminated", "truncated")
@@ -220,6 +220,14 @@ def fill_of(node: Node) -> Fill | None:
         chronological = ring(fill.capacity, fill.rows, cursor)
         return replace(fill, chronological=chronological, certain=False, guessed_from=f"{why}; there is no cursor")
     return replace(fill, rotated=set(node) >= _FLAT)
+
+
+def buffer_above(node: Node) -> Node | None:
+    """The replay buffer that `node` is or stands in, None where there is none."""
+    above: Node | None = node
+    while above is not None and above.fill is None:
+        above = above.parent
+    return above
 
 
 def _is_top(node: Node) -> bool:

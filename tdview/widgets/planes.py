@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tdview.errors import ArgumentError, TdviewError, shown
+from tdview.tree.fill import buffer_above
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +32,6 @@ __all__ = [
     "Segment",
     "Span",
     "base_of",
-    "buffer_above",
     "clamp",
     "companions",
     "default_axes",
@@ -82,14 +82,6 @@ def ring_of(node: Node, rows: int) -> Ring | None:
     if fill.chronological == ((0, rows),):
         return None  # every row is written, in the order of time
     return Ring(capacity=rows, spans=fill.chronological, certain=fill.certain and fill.ordered)
-
-
-def buffer_above(node: Node) -> Node | None:
-    """The replay buffer that `node` is or stands in, None where there is none."""
-    above: Node | None = node
-    while above is not None and above.fill is None:
-        above = above.parent
-    return above
 
 
 def default_axes(shape: Sequence[int], *, picture: bool) -> tuple[int | None, int | None]:

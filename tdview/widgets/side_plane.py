@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tdview.widgets.messages import bool_arg
-from tdview.widgets.planes import Box, LeafPlane, LevelPlane, Plane, Segment, Span, buffer_above, clamp
+from tdview.widgets.planes import Box, LeafPlane, LevelPlane, Plane, Segment, Span, clamp
 
 if TYPE_CHECKING:
     from tdview.analysis.side_columns import SideColumns
-    from tdview.tree.node import Node
 
 __all__ = ["SidePlane", "Sides", "bare"]
 
@@ -65,7 +64,7 @@ class Sides:
     """The side columns of the buffer that was asked for last: its arrays, at most 64 MB each, are read once."""
 
     def __init__(self) -> None:
-        self._last: tuple[Node, SideColumns] | None = None
+        self._last: SideColumns | None = None
 
     def before(self, plane: Plane, view: Mapping[str, Any]) -> Plane:
         """`plane` with side columns in front where `view` asks for them and there are any."""
@@ -83,15 +82,13 @@ class Sides:
 
     def of(self, plane: Plane) -> SideColumns | None:
         """What stands beside the rows of `plane`, None where they are not the storage rows of a buffer."""
-        from tdview.analysis.side_columns import SideColumns
+        from tdview.analysis.side_columns import side_of
 
-        buffer = buffer_above(plane.node)
-        fill = None if buffer is None else buffer.fill
-        if buffer is None or fill is None or fill.rotated or _rows(plane) != fill.capacity:
-            return None
-        if self._last is None or self._last[0] is not buffer:
-            self._last = buffer, SideColumns(buffer, fill)
-        return self._last[1]
+        rows = _rows(plane)
+        found = None if rows is None else side_of(plane.node, rows)
+        if found is not None and (self._last is None or self._last.node is not found.node):
+            self._last = found
+        return found and self._last
 
 
 def bare(plane: Plane, cols: Span) -> tuple[Plane, Span]:

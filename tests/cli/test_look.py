@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tdview.analysis.side_columns import side_columns
+from tdview.testing.sample import write_replay_buffer
+from tests.widgets.saves import write_save
+
 
 def test_ls_prints_the_tree(tdview, buffer: Path) -> None:
     ran = tdview("ls", buffer)
@@ -117,3 +121,34 @@ def test_ls_needs_no_tensor_library_and_ends_quietly_when_its_reader_does(buffer
         f'"{sys.executable}" -m tdview ls "{buffer}" --json | head -n 1', shell=True, capture_output=True, text=True
     )
     assert (piped.stdout, piped.stderr) == ("[\n", "")
+
+
+def test_show_puts_what_the_buffer_says_of_rows_before_their_values(tdview, buffer: Path) -> None:
+    frame = side_columns(buffer).iloc[[35, 36]]
+    lines = tdview("show", buffer, "index", "--rows", "35:37", "--side").out.splitlines()
+    assert lines[0].split()[:3] == ["age", "priority", "probability"]
+    words = [line.split() for line in lines if line.split()[0] in ("35", "36")]
+    assert [[word[0], word[1], word[-1]] for word in words] == [["35", "0", "35"], ["36", "63", "36"]]
+    assert [float(word[2]) for word in words] == pytest.approx(frame["priority"].tolist(), rel=1e-3)
+    for key in (["index"], ["next"], []):
+        shown = tdview("show", buffer, *key, "--rows", "35:37,35", "--side", "--json").json
+        assert shown["rows"] == [35, 36, 35]
+        assert shown["side"]["age"] == [0, 63, 0]
+        assert shown["side"]["probability"][:2] == frame["probability"].tolist()
+    assert "side" not in tdview("show", buffer, "--rows", "1", "--json").json
+
+
+def test_show_leaves_out_what_is_not_known_of_a_row(tdview, tmp_path: Path) -> None:
+    path = write_replay_buffer(tmp_path / "run", capacity=64, steps=20)
+    shown = tdview("show", path, "next", "observation", "--rows", "19:21", "--side", "--json").json
+    assert (shown["side"]["age"], shown["side"]["priority"][1]) == ([0, None], None)
+    last = next(line for line in tdview("show", path, "--rows", "20", "--side").out.splitlines() if line[:2] == "20")
+    assert last.split()[1] == "0.000"  # the probability: age and priority are empty
+
+
+@pytest.mark.parametrize("side", ["rows", "none", "scalar"])
+def test_show_refuses_side_columns_where_there_are_no_rows_of_a_buffer(tdview, side: str, tmp_path: Path) -> None:
+    write_save(tmp_path / "run", {"x": ("float32", [] if side == "scalar" else [4])}, batch_size=[4][: side == "rows"])
+    ran = tdview("show", tmp_path / "run", *["x"][: side != "rows"], "--side")
+    assert ran.code == 2
+    assert "--side" in ran.err
