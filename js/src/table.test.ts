@@ -19,7 +19,7 @@ type Info = {
 
 /**
  * A kernel that knows one int64 leaf: cell (row, col) holds row * 1000 + col, rows past 2^53 exactly. Side columns hold
- * the row as an age, -1 in every third one, then thirds of it as a priority, NaN in every third one.
+ * the row as an age, -1 in every third one, then thirds of it as a priority (a tiny one in row 4), NaN in every third one.
  */
 function fakeContext({ rows, cols: own, mode = "r+", ring = null, side = [] }: Info) {
   const asked: Asked[] = [];
@@ -42,7 +42,9 @@ function fakeContext({ rows, cols: own, mode = "r+", ring = null, side = [] }: I
     const cols = own + lead;
     const aside = (row: number, col: number) => {
       const gone = row % 3 === 2;
-      return col === 0 ? BigInt64Array.of(gone ? -1n : BigInt(row)) : Float64Array.of(gone ? Number.NaN : row / 3);
+      return col === 0
+        ? BigInt64Array.of(gone ? -1n : BigInt(row))
+        : Float64Array.of(gone ? Number.NaN : row === 4 ? 1 / 3e5 : row / 3);
     };
     const pages = (args.blocks as number[][]).map(([r0 = 0, r1 = 0, c0 = 0, c1 = 0]) => {
       const [top, bottom, left, right] = [
@@ -476,6 +478,7 @@ describe("ages and priorities", () => {
     const { grid, view } = await turnOn();
     expect(switchOf(view).getAttribute("aria-pressed")).toBe("true");
     expect(row(grid, 1)).toEqual(["1", "0.3333", "1000", "1001", "1002"]);
+    expect(row(grid, 4).slice(0, 2)).toEqual(["4", "3.333e-6"]);
     expect(row(grid, 2)).toEqual(["", "", "2000", "2001", "2002"]);
     const heads = [...grid.querySelectorAll('[role="columnheader"]')];
     expect(heads.map((head) => head.textContent)).toEqual(["row", "age", "priority", "0", "1", "2"]);

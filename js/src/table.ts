@@ -562,7 +562,8 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
 function sideText(cell: Cell, exact: boolean): string {
   const value = Number(cell);
   if (typeof cell === "bigint" ? value < 0 : Number.isNaN(value)) return "";
-  return exact || typeof cell === "bigint" ? String(cell) : value.toPrecision(4);
+  if (exact || typeof cell === "bigint") return String(cell);
+  return value && Math.abs(value) < 1e-3 ? value.toExponential(3) : value.toPrecision(4);
 }
 
 /** A button that is on or off. */
