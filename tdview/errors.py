@@ -33,6 +33,7 @@ __all__ = [
     "TdviewError",
     "UnsupportedVersionError",
     "shown",
+    "system_text",
 ]
 
 Severity = Literal["error", "warning", "note"]
@@ -247,3 +248,8 @@ class Cancelled(TdviewError):
 def fail(error: type[TdviewError], where: object, what: str) -> NoReturn:
     """Raises `error` with the message form that all of tdview uses: where, colon, what."""
     raise error(f"{where}: {what}")
+
+
+def system_text(error: OSError) -> str:
+    """What the system refused, without its number: ``"run/a: Permission denied"``."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tdview import __version__
 from tdview.cli import check, compare, demo, look, write
 from tdview.cli.output import one_line
-from tdview.errors import Cancelled, TdviewError
+from tdview.errors import Cancelled, TdviewError, system_text
 
 __all__ = ["FOUND", "NOT_RUN", "SOUND", "STOPPED", "main"]
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TdviewError as error:
         return _failed(str(error).replace("existsok=True", "--replace"))
     except OSError as error:
-        return _failed(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        return _failed(system_text(error))
     except Exception as error:
         if os.environ.get("TDVIEW_TRACEBACK"):
             raise

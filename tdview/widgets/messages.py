@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tdview.errors import ArgumentError, Cancelled, TdviewError, shown
+from tdview.errors import ArgumentError, Cancelled, TdviewError, shown, system_text
 
 __all__ = [
     "Reply",
@@ -75,6 +75,8 @@ def error_message(ident: object, error: BaseException) -> dict[str, Any]:
     text = str(error) or type(error).__name__
     if isinstance(error, Cancelled):
         code, text = "cancelled", str(error) or "stopped"
+    elif isinstance(error, OSError) and code == "internal":
+        code, text = "system", system_text(error)
     elif code == "internal":
         text = f"{type(error).__name__}: {text}"
     text = wire_text(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")

@@ -85,6 +85,7 @@ def test_text_without_lone_surrogates_is_unchanged() -> None:
         (KeyMissingError("k"), "KeyMissingError"),
         (Cancelled("x"), "cancelled"),
         (ValueError("v"), "internal"),
+        (PermissionError(13, "Permission denied", "run/a"), "system"),
         (KeyboardInterrupt(), "internal"),
     ],
     ids=lambda value: type(value).__name__,
@@ -93,6 +94,7 @@ def test_errors_travel_as_code_and_text(error: BaseException, code: str) -> None
     message = error_message("a.1", error)
     assert (message["id"], message["error"]["code"]) == ("a.1", code)
     assert message["error"]["message"]
+    assert "Errno" not in message["error"]["message"]
 
 
 @pytest.mark.parametrize("ident", [None, 3, [], "x" * 1000], ids=repr)
