@@ -70,7 +70,8 @@ export function createFooter(
     const { head, edits: state } = ctx.state;
     const writable = head.mode === "r+";
     const archive = head.form === "archive";
-    undo.hidden = redo.hidden = edits.hidden = append.hidden = !writable;
+    undo.hidden = redo.hidden = edits.hidden = !writable;
+    append.hidden = !writable || head.kind === "collection" || head.kind === "replay_buffer"; // a ring has no end
     undo.disabled = !state.undo;
     redo.disabled = !state.redo;
     undo.classList.toggle("tdv-primary", state.undo);
@@ -92,7 +93,7 @@ export function createFooter(
   function say(text: string, severity: Severity): void {
     clearTimeout(timer);
     write(text, severity);
-    if (severity === "note") timer = setTimeout(() => write(held, "warning"), SAY_MS);
+    if (severity !== "error") timer = setTimeout(() => write(held, "warning"), SAY_MS);
   }
 
   ctx.state.onChange("head", draw, ctx.signal);

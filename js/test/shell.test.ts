@@ -290,6 +290,18 @@ describe("the widget", () => {
     second.remove();
   });
 
+  it("offers to append where rows can grow", () => {
+    const shown = (more: Parameters<typeof makeHead>[1]) => {
+      close();
+      host.remove();
+      open(more);
+      return !button("Append…").hidden;
+    };
+    expect(shown({ mode: "r+" })).toBe(true);
+    expect(shown({ mode: "r" })).toBe(false);
+    expect(shown({ mode: "r+", kind: "replay_buffer" })).toBe(false);
+  });
+
   it("leaves no listener and no request behind", async () => {
     item("next").click();
     controller.abort();
