@@ -104,6 +104,11 @@ class SideColumns:
         found["priority"] = found["probability"] = self._has_priorities
         return tuple(name for name in MEANINGS if found[name])
 
+    def meaning(self, name: str) -> str:
+        """What a column says, and where its order of the rows is a guess."""
+        guess = self.fill.guessed_from if name == "age" and not self.fill.certain else ""
+        return f"{MEANINGS[name]}; the order of the rows is guessed from {guess}" if guess else MEANINGS[name]
+
     def values(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """One column of the storage rows ``start .. stop``, all of them by default.
 

@@ -73,11 +73,8 @@ class Sides:
 
     def describe(self, plane: Plane) -> dict[str, Any]:
         """JSON for the view: which side columns there are, and how many of them stand in front."""
-        from tdview.analysis.side_columns import MEANINGS
-
         side = self.of(bare(plane, (0, 0))[0])
-        names = () if side is None else side.names
-        columns = [{"name": name, "title": MEANINGS[name]} for name in names]
+        columns = [] if side is None else [{"name": name, "title": side.meaning(name)} for name in side.names]
         return {"side": columns, "lead": plane.lead if isinstance(plane, SidePlane) else 0}
 
     def of(self, plane: Plane) -> SideColumns | None:

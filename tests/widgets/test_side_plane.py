@@ -62,6 +62,13 @@ def test_columns_say_what_they_are(ring: Path) -> None:
     assert "Steps behind the newest row" in value["table"]["side"][0]["title"]
 
 
+def test_an_age_that_is_a_guess_says_so(ring: Path) -> None:
+    (ring / "writer" / "metadata.json").unlink()
+    value, _ = page(View(tdview.open(ring)), ["action"], describe=True)
+    assert "guessed from" in value["table"]["side"][0]["title"]
+    assert "guessed from" not in value["table"]["side"][1]["title"]
+
+
 def test_rows_that_were_never_written_have_no_age_and_no_priority(half: Path) -> None:
     view = View(tdview.open(half))
     value, buffers = page(view, ["action"], [0, 64, 0, 16], view={"order": "storage", **SIDE}, describe=True)
