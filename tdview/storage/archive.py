@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tdview.errors import DecodeError, MissingFileError, NotSupportedError, Problem, ReadOnlyError
-from tdview.storage.inflate import inflate
+from tdview.storage.forward import ForwardReaders
+from tdview.storage.inflate import inflate, inflate_pieces
 from tdview.storage.mapping import Access, map_file, open_regular, pwrite_all
 from tdview.storage.store import Compression, FileInfo, Form, Listing, absolute
 from tdview.storage.zip_directory import METHODS, ZipDirectory, ZipEntry, local_payload_offset, read_zip_directory
@@ -21,6 +22,8 @@ from tdview.storage.zip_directory import METHODS, ZipDirectory, ZipEntry, local_
 __all__ = ["ArchiveStore"]
 
 _KEPT_BYTES = 1 << 25
+_WHOLE_BYTES = 1 << 24  # compressed payloads of more bytes are read forwards rather than inflated whole
+_PIECE_BYTES = 1 << 18
 _MAX_DEPTH = 200
 
 
@@ -43,6 +46,7 @@ class ArchiveStore:
         self._maps: dict[Access, memoryview] = {}
         self._levels: dict[str, Listing] | None = None
         self._inflated: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
+        self._forward = ForwardReaders()
         self.directory: ZipDirectory = read_zip_directory(self._mapped("read"), self.label)
         """The central directory."""
 
@@ -147,6 +151,26 @@ class ArchiveStore:
         content = self._content(entry, nbytes, access)
         return content.toreadonly() if access == "read" else content
 
+    def streams(self, name: str, nbytes: int) -> bool:
+        entry = self.entry(name)
+        return entry is not None and entry.method != 0 and nbytes > _WHOLE_BYTES
+
+    def part(self, name: str, nbytes: int, start: int, stop: int) -> memoryview:
+        entry = self._readable(name)
+        if entry.method == 0 or entry.nbytes < nbytes:
+            return self.view(name, nbytes)[start:stop]
+
+        def source() -> Iterator[bytes]:
+            mapped = self._checked()
+            place = local_payload_offset(mapped, entry, self.location)
+            data = mapped[place : place + entry.compressed]
+            where = f"{self.location}: zip entry {entry.name}"
+            return inflate_pieces(data, entry.method, nbytes, where, _PIECE_BYTES)
+
+        if not 0 <= start <= stop <= nbytes:
+            raise IndexError(f"{self.location}: zip entry {name}: bytes {start}:{stop} lie outside its {nbytes}")
+        return memoryview(self._forward.read(f"{nbytes} {name}", start, stop, source)).toreadonly()
+
     def _readable(self, name: str) -> ZipEntry:
         entry = self.entry(name)
         if entry is None:
@@ -176,11 +200,12 @@ class ArchiveStore:
             if key in self._inflated:
                 self._inflated.move_to_end(key)
                 return self._inflated[key]
-        content = inflate(data, entry.method, nbytes, where)
-        with self.lock:
-            self._inflated[key] = content
-            while sum(map(len, self._inflated.values())) > _KEPT_BYTES and self._inflated:
+            while self._inflated and sum(map(len, self._inflated.values())) + nbytes > _KEPT_BYTES:
                 self._inflated.popitem(last=False)
+        content = inflate(data, entry.method, nbytes, where)
+        if nbytes <= _KEPT_BYTES:
+            with self.lock:
+                self._inflated[key] = content
         return content
 
     def _check_writable(self, entry: ZipEntry) -> None:
@@ -219,3 +244,4 @@ class ArchiveStore:
         with self.lock:
             self._maps.clear()
             self._inflated.clear()
+            self._forward.clear()

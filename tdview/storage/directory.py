@@ -98,6 +98,12 @@ class DirectoryStore:
             self._mapped.move_to_end(key)
         return kept[1].toreadonly() if access == "read" else kept[1]
 
+    def streams(self, name: str, nbytes: int) -> bool:
+        return False
+
+    def part(self, name: str, nbytes: int, start: int, stop: int) -> memoryview:
+        return self.view(name, nbytes)[start:stop]
+
     def write_at(self, name: str, offset: int, data: bytes | memoryview) -> None:
         path = self.path(name)
         self._check_writable(name)

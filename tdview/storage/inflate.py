@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tdview.errors import DecodeError, NotSupportedError, Problem
+from tdview.storage.mapping import give_back
 
-__all__ = ["inflate", "inflate_blocks"]
+__all__ = ["inflate", "inflate_blocks", "inflate_pieces"]
 
 _BLOCK = 1 << 20
+_GIVEN_BACK = 32 << 20  # compressed bytes after which the pages that were read are given back
 _damage: tuple[Any, ...] = (zlib.error,)
 _inflater: Callable[..., Any] = zlib.decompressobj
 try:  # inflates half as fast again as zlib
@@ -42,11 +44,23 @@ def inflate(data: memoryview, method: int, nbytes: int, where: object) -> bytear
         NotSupportedError: the method is none of deflate, bzip2 and lzma.
     """
     result = bytearray()
-    for part in _parts(data, method, nbytes, where):
+    for part in inflate_pieces(data, method, nbytes, where):
         result += part
-    if len(result) < nbytes:
-        raise _damaged(where, f"the entry inflates to {len(result)} bytes, expected {nbytes}")
     return result
+
+
+def inflate_pieces(data: memoryview, method: int, nbytes: int, where: object, piece: int = _BLOCK) -> Iterator[bytes]:
+    """The first `nbytes` bytes of a compressed entry in pieces of at most `piece` bytes, as far as they are asked for.
+
+    Raises:
+        DecodeError, NotSupportedError: as `inflate`, once the damaged place is reached.
+    """
+    done = 0
+    for part in _parts(data, method, nbytes, where, piece):
+        done += len(part)
+        yield part
+    if done < nbytes:
+        raise _damaged(where, f"the entry inflates to {done} bytes, expected {nbytes}")
 
 
 def inflate_blocks(data: memoryview, method: int, nbytes: int, where: object) -> Iterator[bytes]:
@@ -67,17 +81,19 @@ def inflate_blocks(data: memoryview, method: int, nbytes: int, where: object) ->
         raise _damaged(where, f"the entry inflates to {done} bytes, expected {nbytes}")
 
 
-def _parts(data: memoryview, method: int, nbytes: int, where: object) -> Iterator[bytes]:
-    """At most `nbytes` inflated bytes, in blocks of at most a megabyte."""
+def _parts(data: memoryview, method: int, nbytes: int, where: object, piece: int = _BLOCK) -> Iterator[bytes]:
+    """At most `nbytes` inflated bytes, in pieces; the pages of the compressed ones are given back on the way."""
     try:
         decoder, data = _decoder(data, method, where)
         pending: bytes | memoryview = b""
         at = done = 0
         while done < nbytes:
             if not pending and at < len(data):
-                pending = data[at : at + _BLOCK]
+                pending = data[at : at + piece]
                 at += len(pending)
-            part = decoder.decompress(pending, min(_BLOCK, nbytes - done))
+                if at % _GIVEN_BACK < piece:
+                    give_back(data)
+            part = decoder.decompress(pending, min(piece, nbytes - done))
             pending = getattr(decoder, "unconsumed_tail", b"")
             done += len(part)
             if part:

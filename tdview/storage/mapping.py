@@ -14,7 +14,7 @@ from typing import Literal
 
 from tdview.errors import DecodeError, MissingFileError, Problem, ReadOnlyError
 
-__all__ = ["Access", "map_file", "open_regular", "pwrite_all", "read_exact"]
+__all__ = ["Access", "give_back", "map_file", "open_regular", "pwrite_all", "read_exact"]
 
 Access = Literal["read", "copy", "write"]
 """How a payload is mapped: for reading; copy-on-write, so that writes stay in this process; or shared, so that
@@ -97,3 +97,14 @@ def map_file(path: Path | str, nbytes: int, access: Access) -> memoryview:
             return memoryview(data if access == "read" else bytearray(data))
     finally:
         os.close(fd)
+
+
+def give_back(view: memoryview) -> None:
+    """Lets the system take back the pages of the mapping behind a view, so that resident memory stays bounded.
+
+    Nothing is lost: a page that is touched again comes from the file. Does nothing for what is no read-only
+    mapping; of a copy-on-write one, changed pages would be lost.
+    """
+    mapping = view.obj
+    if isinstance(mapping, mmap.mmap) and memoryview(mapping).readonly and hasattr(mapping, "madvise"):
+        mapping.madvise(mmap.MADV_DONTNEED)

@@ -71,6 +71,12 @@ class MemoryStore:
             raise MissingFileError(f"{self.label}: there is no file {name}")
         return self.files[name]
 
+    def streams(self, name: str, nbytes: int) -> bool:
+        return False
+
+    def part(self, name: str, nbytes: int, start: int, stop: int) -> memoryview:
+        return self.view(name, nbytes)[start:stop]
+
     def write_at(self, name: str, offset: int, data: bytes | memoryview) -> None:
         content = self._content(name)
         data = memoryview(data).cast("B")

@@ -99,6 +99,22 @@ class Store(Protocol):
         """
         ...
 
+    def streams(self, name: str, nbytes: int) -> bool:
+        """Whether a payload of `nbytes` bytes is compressed and too large to be inflated whole: see `part`."""
+        ...
+
+    def part(self, name: str, nbytes: int, start: int, stop: int) -> memoryview:
+        """Bytes `start` to `stop` of the first `nbytes` of a payload, read-only. Does not check CRC-32.
+
+        A view of the mapped file where it can be mapped in place. A compressed payload is inflated forwards from
+        the last part, or from its start for a part further ahead, and only what the parts need is kept.
+
+        Raises:
+            MissingFileError: there is no such file.
+            DecodeError: it holds fewer bytes, or its compressed form is damaged before `stop`.
+        """
+        ...
+
     def write_at(self, name: str, offset: int, data: bytes | memoryview) -> None:
         """Writes `data` in place at byte `offset` of a payload; other processes see it at once.
 
