@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tdview.analysis.fused import kernel_of
 from tdview.analysis.moments import Index, Partial, block_indices, every, merge, sample_step, summarise
+from tdview.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +73,13 @@ def summary(
     import numpy as np
 
     shape = tuple(leaf.shape)
-    if not shape or leaf.is_nested:
+    if not leaf.bounded:
+        raise NotSupportedError(
+            f"{leaf.where()}: a large view of compressed leaves or of a stack; unpack or save it first"
+        )
+    if leaf.is_nested:
+        return _of_components(leaf, progress)
+    if not shape:
         return _at_once(leaf.numpy(), progress)
     inner = math.prod(shape[1:])
     ranges = ((0, shape[0]),) if rows is None else rows
@@ -80,7 +87,9 @@ def summary(
     step = 1 if elements <= _WHOLE else sample_step(elements, _SAMPLE, inner)
     limit = max(1, _BLOCK_BYTES // max(1, _itemsize(leaf)))
     whole, samples, nbytes = Partial(), [], work_of(leaf)
-    with closing((summarised or _in_threads)(leaf, _blocks(shape, ranges, limit), step)) as parts:
+    if summarised is None or leaf.streamed:  # workers would each inflate a payload from its start
+        summarised = _in_threads
+    with closing(summarised(leaf, _blocks(shape, ranges, limit), step)) as parts:
         for part in parts:
             merge(whole, part)
             if part.sample is not None:
@@ -90,19 +99,24 @@ def summary(
     return whole, np.concatenate(samples) if samples else None
 
 
-def summarise_block(leaf: Leaf, block: Block, step: int) -> Partial:
-    """Summary of one block, with every `step`-th element of what counts as its sample."""
+def summarise_block(leaf: Leaf, block: Block, step: int, words: NDArray[Any] | None = None) -> Partial:
+    """Summary of one block, with every `step`-th element of what counts as its sample.
+
+    Args:
+        words: what `Leaf.carrier` gives of the block, if it was read before.
+    """
     from tdview.tree.arrays import widened
 
-    row = leaf.dtype_row if leaf.nbytes >= _LARGE else None
-    kernel = None if row is None else kernel_of(row)
+    row = leaf.dtype_row if leaf.nbytes >= _LARGE or words is not None else None
+    kernel = None if row is None or leaf.nbytes < _LARGE else kernel_of(row)
     if row is not None and kernel is not None:
-        words = leaf.carrier()[block.index]
+        words = leaf.carrier(block.index) if words is None else words
         part = kernel(words)
         if part is not None:
             part.sample = widened(every(words, block.first, step), row)
             return part
-    return summarise(leaf.numpy(block.index), block.first, step)
+    values = leaf.numpy(block.index) if row is None or words is None else widened(words, row)
+    return summarise(values, block.first, step)
 
 
 def _blocks(shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...], limit: int) -> Iterator[Block]:
@@ -119,7 +133,8 @@ def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Par
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats")
     try:
         for block in blocks:
-            pending.append(pool.submit(summarise_block, leaf, block, step))
+            words = leaf.carrier(block.index) if leaf.streamed else None  # which is inflated in the order of its blocks
+            pending.append(pool.submit(summarise_block, leaf, block, step, words))
             if len(pending) >= 2 * threads:
                 yield pending.popleft().result()
         while pending:
@@ -129,16 +144,28 @@ def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Par
 
 
 def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
-    import numpy as np
-
     if progress is not None:
         progress(0, 1)
-    if values.dtype == object:  # the members of a nested tensor, of any shapes
-        members = [np.ravel(member) for member in values]
-        values = np.concatenate(members) if members else np.zeros(0)
-    step = 1 if values.size <= _WHOLE else sample_step(values.size, _SAMPLE, 1)
-    part = summarise(values, 0, step)
+    part = summarise(values, 0, 1)
     return part, part.sample
+
+
+def _of_components(leaf: Leaf, progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
+    """All tensors of a nested tensor together, whatever their shapes."""
+    import numpy as np
+
+    row = leaf.dtype_row
+    elements = leaf.stored_nbytes // (row.itemsize if row is not None else 1)
+    step = 1 if elements <= _WHOLE else sample_step(elements, _SAMPLE, 1)
+    whole, samples, nbytes = Partial(), [], work_of(leaf)
+    for values in leaf.flat_blocks(_BLOCK_BYTES):
+        if progress is not None:
+            progress(nbytes * whole.count // max(1, elements), nbytes)
+        part = summarise(values, whole.count, step)
+        merge(whole, part)
+        if part.sample is not None:
+            samples.append(part.sample)
+    return whole, np.concatenate(samples) if samples else None
 
 
 def _itemsize(leaf: Leaf) -> int:

@@ -5,6 +5,7 @@ It does not know which leaf the bytes belong to.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["carrier_array", "tensor_of", "torch_dtype", "widened", "widened_name"]
+__all__ = ["carrier_array", "region_of", "tensor_of", "torch_dtype", "widened", "widened_name"]
 
 
 def carrier_array(buffer: Any, dtype: Dtype, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -24,6 +25,45 @@ def carrier_array(buffer: Any, dtype: Dtype, shape: tuple[int, ...]) -> np.ndarr
 
     name = dtype.numpy or f"<u{dtype.itemsize}"
     return np.frombuffer(buffer, dtype=name, count=-1).reshape(shape)
+
+
+def region_of(shape: tuple[int, ...], index: Any) -> tuple[int, tuple[int, ...], tuple[Any, ...]]:
+    """The contiguous stretch of an array in C order that an index touches: offset, shape, and the index inside it.
+
+    It is tight for an int or a slice behind any number of ints and slices of one element; whatever follows is
+    applied inside the stretch. ``whole[index]`` equals ``whole.reshape(-1)[offset:][:size].reshape(shape)[inside]``.
+
+    Raises:
+        IndexError: an int lies outside.
+
+    Examples:
+        >>> region_of((10, 4), slice(2, 5)), region_of((10, 4), (-1, slice(1, 3)))
+        ((8, (3, 4), (slice(0, 3, 1),)), (37, (1, 2), (0, slice(0, 2, 1))))
+    """
+    import numpy as np
+
+    items = index if isinstance(index, tuple) else (index,)
+    offset, inside = 0, list[Any]()
+    for depth, (size, item) in enumerate(zip(shape, items, strict=False)):
+        rest = shape[depth + 1 :]
+        inner = math.prod(rest)
+        if isinstance(item, int | np.integer) and not isinstance(item, bool):
+            offset += range(size)[item] * inner
+            inside.append(0)
+            continue
+        picked = range(*item.indices(size)) if isinstance(item, slice) else range(0)
+        if len(picked) == 1:
+            offset += picked[0] * inner
+            inside.append(slice(None))
+            continue
+        if not isinstance(item, slice) or picked.step < 0:
+            return offset, (*(1,) * depth, size, *rest), (*inside, *items[depth:])
+        length = picked[-1] + 1 - picked[0] if picked else 0
+        start = picked[0] if picked else 0
+        cut = slice(0, length, picked.step)
+        return offset + start * inner, (*(1,) * depth, length, *rest), (*inside, cut, *items[depth + 1 :])
+    used = len(inside)
+    return offset, (*(1,) * used, *shape[used:]), (*inside, *items[used:])
 
 
 def widened_name(dtype: Dtype) -> str:

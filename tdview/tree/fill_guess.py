@@ -6,6 +6,7 @@ It does not know the side files that would say it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING, Any
@@ -60,35 +61,36 @@ def _rows_by_index(index: Leaf, capacity: int) -> int | None:
 
 
 def _rows_by_zeros(node: Node, capacity: int) -> int:
-    """Rows up to the last one that is not empty in every plain leaf."""
+    """Rows up to the last one that is not empty in every plain leaf. The smallest leaf often decides."""
     rows = 0
-    for leaf in node.leaves():
+    for leaf in sorted(node.leaves(), key=lambda leaf: leaf.nbytes):
         shape = tuple(leaf.shape)
         if not leaf.direct or not shape or shape[0] != capacity or not leaf.nbytes:
             continue
         try:
-            raw = leaf.raw()
+            last = _last_byte(leaf)
         except TdviewError:
             continue
-        last = _last_byte(raw, data_end(leaf, len(raw)))
-        rows = max(rows, -(-last // max(1, len(raw) // capacity)))
+        rows = max(rows, -(-last // max(1, leaf.nbytes // capacity)))
         if rows == capacity:
             break
     return min(rows, capacity)
 
 
-def _last_byte(raw: memoryview, end: int) -> int:
-    """Number of bytes up to the last one that is not zero. Reads from the end and stops there."""
+def _last_byte(leaf: Leaf) -> int:
+    """Number of bytes up to the last one that is not zero. Reads from the end and stops there, if it can."""
     import numpy as np
 
-    values = np.frombuffer(raw, np.uint8)
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        found = np.flatnonzero(values[start:end])
+    end = data_end(leaf, leaf.nbytes)
+    starts = range(0, end, _BLOCK)
+    last = 0
+    for start in starts if leaf.compressed else reversed(starts):
+        found = np.flatnonzero(np.frombuffer(leaf.octets(start, min(start + _BLOCK, end)), np.uint8))
         if len(found):
-            return start + int(found[-1]) + 1
-        end = start
-    return 0
+            last = start + int(found[-1]) + 1
+            if not leaf.compressed:  # which is inflated forwards, to its end
+                break
+    return last
 
 
 def data_end(leaf: Leaf, nbytes: int) -> int:
@@ -125,14 +127,14 @@ def guess_seam(node: Node, shape: tuple[int, ...]) -> tuple[int | None, str]:
     import numpy as np
 
     capacity = shape[0]
-    ids = _lanes(node, shape, _IDS)
-    if ids is not None:
-        falls = ids[1:] < ids[:-1]
+    falls = _between(node, shape, _IDS, np.greater)
+    if falls is not None:
         rows = np.flatnonzero(falls.all(axis=1)) + 1
         if len(rows) == 1 and int(falls.sum()) == falls.shape[1]:
             return int(rows[0]), "the seam is where the trajectory ids fall"
-    steps = _lanes(node, shape, (("step_count",),))
-    broken = steps[1:] != steps[:-1] + 1 if steps is not None else _unlike(node, shape)
+    broken = _between(node, shape, (("step_count",),), lambda now, then: then != now + 1)
+    if broken is None:
+        broken = _unlike(node, shape)
     if broken is not None:
         broken = broken & ~_ends(node, capacity, broken.shape[1])[:-1]
         rows = np.flatnonzero(broken.all(axis=1)) + 1
@@ -141,21 +143,44 @@ def guess_seam(node: Node, shape: tuple[int, ...]) -> tuple[int | None, str]:
     return None, "no sign of a seam"
 
 
-def _lanes(node: Node, shape: tuple[int, ...], keys: tuple[tuple[str, ...], ...]) -> NDArray[Any] | None:
-    """The first of some leaves that holds one number per element: ``[rows, lanes]``."""
+Pairs = Callable[[Any, Any], Any]
+
+
+def _between(node: Node, shape: tuple[int, ...], keys: tuple[tuple[str, ...], ...], differ: Pairs) -> Any:
+    """``differ(row, next row)`` of the first of some leaves with one number per element: ``[rows - 1, lanes]``."""
     for key in keys:
         leaf = _leaf(node, key)
         if leaf is None or leaf.nbytes > _SEAM_LIMIT or tuple(leaf.shape) not in (shape, (*shape, 1)):
             continue
         try:
-            return leaf.numpy().reshape(shape[0], -1)
+            return _compared(leaf, leaf, shape, differ)
         except TdviewError:
             continue
     return None
 
 
+def _compared(left: Leaf, right: Leaf, shape: tuple[int, ...], differ: Pairs) -> NDArray[Any]:
+    """Where a row of `left` and the next row of `right` differ, ``[rows - 1, lanes]``; read in blocks."""
+    import numpy as np
+
+    rows, lanes = shape[0] - 1, reduce(mul, shape[1:], 1)
+    found = np.zeros((rows, lanes), bool)
+    for start, stop in _blocks(left, rows if lanes else 0):
+        size = (stop - start, lanes, -1)
+        now, then = left.rows(start, stop), right.rows(start + 1, stop + 1)
+        found[start:stop] = differ(now.reshape(size), then.reshape(size)).any(axis=2)
+    return found
+
+
+def _blocks(leaf: Leaf, rows: int) -> list[tuple[int, int]]:
+    step = max(1, _BLOCK // max(1, leaf.nbytes // leaf.shape[0]))
+    return [(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
 def _unlike(node: Node, shape: tuple[int, ...]) -> NDArray[Any] | None:
     """Where the observation that a step leads to is not the next row's, ``[rows - 1, lanes]``."""
+    import numpy as np
+
     for name in node["next"] if "next" in node and not node["next"].is_leaf else ():
         leaf, before = _leaf(node, ("next", name)), _leaf(node, (name,))
         if leaf is None or before is None or name in (*_ENDS, "reward", "step_count", "episode_reward"):
@@ -164,12 +189,9 @@ def _unlike(node: Node, shape: tuple[int, ...]) -> NDArray[Any] | None:
         if not fits or len(leaf.shape) <= len(shape) or leaf.nbytes > _SEAM_LIMIT:
             continue
         try:
-            ahead, now = leaf.numpy(), before.numpy()
+            return _compared(leaf, before, shape, np.not_equal)
         except TdviewError:
             continue
-        lanes = reduce(mul, shape[1:], 1)
-        found: NDArray[Any] = (ahead[:-1] != now[1:]).reshape(shape[0] - 1, lanes, -1).any(axis=2)
-        return found
     return None
 
 
@@ -179,8 +201,9 @@ def _ends(node: Node, capacity: int, lanes: int) -> NDArray[Any]:
     ends = np.zeros((capacity, lanes), bool)
     for name in _ENDS:
         leaf = _leaf(node, ("next", name))
-        if leaf is not None and leaf.nbytes <= _SEAM_LIMIT:
-            values = leaf.numpy().reshape(capacity, -1)
-            if values.shape == ends.shape:
-                ends |= values.astype(bool)
+        if leaf is None or leaf.nbytes > _SEAM_LIMIT or leaf.shape[:1] != (capacity,):
+            continue
+        if reduce(mul, leaf.shape, 1) == ends.size:
+            for start, stop in _blocks(leaf, capacity):
+                ends[start:stop] |= leaf.rows(start, stop).reshape(stop - start, lanes) != 0
     return ends

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Leaf"]
 
 _MAX_COMPONENTS = 10_000_000
+_VIEWED = 64 << 20
 
 
 class Leaf(Node):
@@ -179,6 +180,27 @@ class Leaf(Node):
         return self.direct and self.store.writable and info is not None and info.compression == "stored"
 
     @property
+    def compressed(self) -> bool:
+        """Whether the payload, or that of a leaf that this one stacks, has to be inflated."""
+        if self._parts:
+            return any(part.compressed for part in self._parts)
+        info = self.info
+        return info is not None and info.compression != "stored"
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the payload is compressed and so large that it is inflated forwards, as far as it is asked for."""
+        return not self._parts and self.store.streams(self.file_name, self.stored_nbytes)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a few rows cost no more memory than these rows.
+
+        False where all of it is made for every row: a view of a compressed payload, or of a stack of members.
+        """
+        return self.direct or self.is_nested or self.nbytes <= _VIEWED or not (self._parts or self.compressed)
+
+    @property
     def steps(self) -> tuple[Transform, ...]:
         """The views between the stored tensor and the logical value, innermost first."""
         return self._steps
@@ -259,6 +281,39 @@ class Leaf(Node):
         nbytes = self.stored_nbytes
         return self.store.view(self.file_name, nbytes) if nbytes else memoryview(b"")
 
+    def octets(self, start: int, stop: int) -> memoryview:
+        """Bytes `start` to `stop` of `raw`; of a compressed payload no more is inflated than the way there.
+
+        Raises:
+            DecodeError: as `raw`; damage of a compressed payload behind `stop` is not seen.
+        """
+        self._check_entry()
+        nbytes = self.stored_nbytes
+        return self.store.part(self.file_name, nbytes, start, stop) if start < stop else memoryview(b"")
+
+    def rows(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Rows `start` to `stop` of the first dim as `numpy` gives them; a compressed payload is read by `octets`."""
+        from tdview.tree.arrays import widened
+
+        index = slice(start, stop)
+        return widened(self._forward(index), self._row()) if self.direct and self.compressed else self.numpy(index)
+
+    def flat_blocks(self, nbytes: int) -> Iterator[np.ndarray[Any, Any]]:
+        """All values in the order of the payload, one-dimensional, in blocks of about `nbytes` of it.
+
+        Of a nested tensor those of every component behind one another; a view is made as a whole first.
+        """
+        from tdview.tree.arrays import carrier_array, widened
+
+        if not (self.direct or self.is_nested):
+            yield self.numpy().reshape(-1)
+            return
+        row, end = self._row(), self.stored_nbytes
+        step = max(1, nbytes // row.itemsize) * row.itemsize
+        for start in range(0, end, step):
+            data = self.octets(start, min(start + step, end))
+            yield widened(carrier_array(data, row, (-1,)), row)
+
     def numpy(self, index: Any = None) -> np.ndarray[Any, Any]:
         """The logical value as numbers.
 
@@ -266,7 +321,8 @@ class Leaf(Node):
         bits) come as the unsigned ints of their bytes. A nested tensor gives an object array of arrays.
 
         Args:
-            index: what to take of it, as numpy indexes; only the pages touched are read from the disk.
+            index: what to take of it, as numpy indexes; only the pages touched are read from the disk. A large
+                compressed payload is inflated as far as the index reaches, from where the last call stopped.
 
         Returns:
             A read-only view of the mapped file where numpy has the dtype and `index` makes a view, else a copy.
@@ -279,9 +335,18 @@ class Leaf(Node):
 
         if self.is_nested:
             return self._nested_numpy(index)
-        array = self.carrier()
+        return widened(self.carrier(index), self._row())
+
+    def _forward(self, index: Any) -> np.ndarray[Any, Any]:
+        """What `carrier` gives of a direct leaf; no more of the payload is asked for than the index touches."""
+        from tdview.tree.arrays import carrier_array, region_of
+
         row = self._row()
-        return widened(array if index is None else array[index], row)
+        offset, shape, inside = region_of(self.entry.shape, index)
+        start = offset * row.itemsize
+        data = self.octets(start, start + math.prod(shape) * row.itemsize)
+        found: np.ndarray[Any, Any] = carrier_array(data, row, shape)[inside]
+        return found
 
     def _nested_numpy(self, index: Any) -> np.ndarray[Any, Any]:
         import numpy as np
@@ -303,20 +368,22 @@ class Leaf(Node):
             yield carrier_array(payload[start:end], row, shape)
             start = end
 
-    def carrier(self) -> np.ndarray[Any, Any]:
-        """The logical value without widening: of numpy's dtype, else of unsigned ints that hold the bits."""
+    def carrier(self, index: Any = None) -> np.ndarray[Any, Any]:
+        """What `numpy` gives without widening: of numpy's dtype, else of unsigned ints that hold the bits."""
         import numpy as np
 
         from tdview.tree.arrays import carrier_array
 
         self._check_value()
+        if index is not None and self.direct and self.streamed:
+            return self._forward(index)
         if self._parts:
             array = np.stack([part.carrier() for part in self._parts], self._dim)
         else:
             array = carrier_array(self.raw(), self._row(), self.entry.shape)
         for step in self._steps:
             array = step.apply(array, "numpy")
-        return array
+        return array if index is None else array[index]
 
     def tensor(self) -> torch.Tensor:
         """The logical value as a tensor of the saved dtype, on the CPU.

@@ -27,6 +27,8 @@ class FakeLeaf:
     is_leaf: bool = True
     problems: tuple[Any, ...] = ()
     kind: str = "leaf"
+    streamed: bool = False
+    bounded: bool = True
     store: Any = field(default_factory=lambda: SimpleNamespace(location="memory", writable=False))
 
     def __post_init__(self) -> None:
