@@ -14,11 +14,13 @@ from tdview.errors import DecodeError, Problem, shown
 from tdview.storage.archive import ArchiveStore
 from tdview.storage.crc import crc32
 from tdview.storage.inflate import inflate_blocks
+from tdview.storage.mapping import give_back
 from tdview.storage.zip_directory import METHODS, ZipEntry, local_payload_offset
 
 __all__ = ["archive_problems", "checksum_problems"]
 
 _BLOCK = 1 << 22
+_GIVEN_BACK = 1 << 25  # bytes after which the pages that were read are given back
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _ALIGNMENT = 64
 
@@ -128,6 +130,8 @@ def _crc(store: ArchiveStore, entry: ZipEntry, where: str, tell: Callable[[int],
         for at in range(0, len(data), _BLOCK):
             block = data[at : at + _BLOCK]
             crc = crc32(block, crc)
+            if at % _GIVEN_BACK == 0:
+                give_back(data)
             tell(len(block))
         return crc, len(data)
     for part in inflate_blocks(data, entry.method, entry.nbytes, where):

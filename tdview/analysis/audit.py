@@ -243,7 +243,10 @@ def _run(rule: Rule, buffer: Buffer) -> list[Problem]:
 
 
 def _sampled(buffer: Buffer) -> list[Problem]:
-    found = []
+    text = (
+        "the leaf is compressed, and its rows cannot be had in order without inflating all of it: unpack the save first"
+    )
+    found = [finding("not_checked", "note", text, key) for key in buffer.unread]
     for key in buffer.columns:
         if buffer.is_heavy(key):
             read = sum(b - a for a, b in buffer.sampled((key,)))

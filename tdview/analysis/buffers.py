@@ -6,9 +6,19 @@ It does not know the rules that are asked of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tdview.analysis.columns import ArrayColumn, Column, GatherColumn, Key, LeafColumn, flat_rows
+from tdview.analysis.columns import (
+    Column,
+    GatherColumn,
+    JoinedColumn,
+    Key,
+    LeafColumn,
+    flat_rows,
+    inflate_small,
+    width,
+)
 from tdview.analysis.parts import Options
 from tdview.analysis.replay import Buffer
 from tdview.errors import Problem, TdviewError
@@ -16,8 +26,6 @@ from tdview.format.dtypes import dtype_of
 from tdview.tree.fill import fill_of, side_files_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tdview.tree.fill import Fill
     from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
@@ -26,6 +34,7 @@ __all__ = ["buffer_of", "buffers_below", "is_sound", "loose_findings"]
 
 FLAT_KEYS = frozenset({"shift", "is_full", "_storage_shape"})
 ATARI_KEYS = frozenset({"data", "add_count", "invalid_range"})
+_BLOCK = 4 << 20
 
 
 def buffers_below(node: Node) -> Iterator[Node]:
@@ -41,8 +50,22 @@ def buffer_of(node: Node, options: Options | None = None) -> Buffer:
     """The rows of a save as a `Buffer`.
 
     Leaves whose file is damaged, and leaves that do not start with the batch size, are left out: `verify` tells
-    about them. No payload is read, except the end flags of a flat or nested checkpoint.
+    about them. So are those that cannot be read in bounded memory: see `Buffer.unread`. No payload is read, except
+    the end flags of a flat or nested checkpoint, and ids and step counts beside a large compressed leaf.
     """
+    buffer = _buffer_of(node, options)
+    scattered = [key for key, column in buffer.columns.items() if column.forward]
+    if scattered and buffer.permutation is not None:
+        # Rows in time order lie all over the file: each block of them would inflate it from its start.
+        order = {buffer.id_key, buffer.step_key}
+        gone = set(buffer.columns if order & set(scattered) else scattered)
+        paths = frozenset((*node.path, *buffer.original_key(key)) for key in gone)
+        buffer = _buffer_of(node, replace(options or Options(), unread=paths))
+    buffer.unread = tuple(_unread(node, buffer.options))
+    return buffer
+
+
+def _buffer_of(node: Node, options: Options | None) -> Buffer:
     names = set(node)
     if names >= FLAT_KEYS:
         return _folded(node, options)
@@ -57,6 +80,7 @@ def buffer_of(node: Node, options: Options | None = None) -> Buffer:
     for key, leaf in _sound_leaves(node, options):
         if shape and tuple(leaf.shape)[: len(shape)] == shape:
             columns[key] = LeafColumn(key, leaf, len(shape))
+    inflate_small(columns.values())
     profile = "pytree" if side.length is not None and side.length.is_pytree else ""
     buffer = Buffer(
         _with_next(columns),
@@ -101,14 +125,31 @@ def _fill(node: Node) -> Fill | None:
 
 def is_sound(leaf: Leaf, options: Options | None) -> bool:
     """Whether a leaf can be a column: no error is known of it and, where care is asked for, it can be read."""
-    if any(p.severity == "error" for p in leaf.problems) or dtype_of(leaf.dtype) is None:
+    if any(p.severity == "error" for p in leaf.problems) or dtype_of(leaf.dtype) is None or _is_unread(leaf, options):
         return False
     if options is not None and options.careful:
         try:
-            leaf.numpy()
+            _read_through(leaf)
         except TdviewError:
             return False
     return True
+
+
+def _is_unread(leaf: Leaf, options: Options | None) -> bool:
+    return not leaf.bounded or (options is not None and leaf.path in options.unread)
+
+
+def _unread(node: Node, options: Options) -> Iterator[Key]:
+    return (tuple(leaf.path[len(node.path) :]) for leaf in node.leaves() if _is_unread(leaf, options))
+
+
+def _read_through(leaf: Leaf) -> None:
+    """Reads a leaf once, a large compressed one in blocks; raises where it is damaged."""
+    if not leaf.compressed or leaf.parts:
+        leaf.numpy()
+        return
+    for start in range(0, leaf.stored_nbytes, _BLOCK):
+        leaf.octets(start, min(start + _BLOCK, leaf.stored_nbytes))
 
 
 def _sound_leaves(node: Node, options: Options | None) -> Iterator[tuple[Key, Leaf]]:
@@ -160,11 +201,12 @@ def _folded(node: Node, options: Options | None) -> Buffer:
         key = tuple(leaf.path[len(node.path) :])
         if leaf.is_nested:
             nested = True
-            joined = _joined(leaf)
+            joined = _joined(key, leaf)
             if joined is not None:
-                bases[key] = ArrayColumn(key, leaf.dtype, joined)
+                bases[key] = joined
         elif leaf.shape:
             bases[key] = LeafColumn(key, leaf, 1)
+    inflate_small(bases.values())
     fill = _fill(node)
     ends = [bases[name,] for name in ("done", "terminated", "truncated") if (name,) in bases]
     steps = min((column.elements for column in bases.values()), default=0)
@@ -193,19 +235,18 @@ def _folded(node: Node, options: Options | None) -> Buffer:
     return buffer
 
 
-def _joined(leaf: Leaf) -> NDArray[Any] | None:
-    """The rows of all components of a nested leaf behind one another: ``[rows, *feature]``, a view."""
-    import numpy as np
-
+def _joined(key: Key, leaf: Leaf) -> Column | None:
+    """The rows of all components of a nested leaf behind one another, if they are alike."""
     row = dtype_of(leaf.dtype)
     try:
         shapes = leaf.component_shapes()
-        features = {shape[1:] for shape in shapes}
-        if row is None or row.numpy is None or len(features) != 1 or not all(shapes):
-            return None
-        return np.frombuffer(leaf.raw(), row.numpy).reshape((-1, *features.pop()))
     except (TdviewError, ValueError):
         return None
+    features = {shape[1:] for shape in shapes}
+    if row is None or row.numpy is None or len(features) != 1 or not all(shapes):
+        return None
+    column = JoinedColumn(key, leaf, row.numpy, features.pop())
+    return column if width(column) else None
 
 
 def _value(node: Node, name: str) -> int | None:
@@ -228,10 +269,11 @@ def _atari(node: Node, options: Options | None) -> Buffer:
         tuple(leaf.path[len(data.path) :]): leaf for leaf in data.leaves() if is_sound(leaf, options) and leaf.shape
     }
     steps = min((leaf.shape[0] for leaf in leaves.values()), default=0)
+    bases = {key: LeafColumn(key, leaf, 1) for key, leaf in leaves.items()}
+    inflate_small(bases.values())
     columns: dict[Key, Column] = {}
-    for key, leaf in leaves.items():
-        column = LeafColumn(key, leaf, 1)
-        columns[key] = column if leaf.shape[0] == steps else GatherColumn(key, column, np.arange(steps))
+    for key, column in bases.items():
+        columns[key] = column if column.elements == steps else GatherColumn(key, column, np.arange(steps))
     buffer = Buffer(columns, (steps,), options=options, where=node.where(), profile="atari")
     buffer.prefix = ("data",)
     buffer.leaf_keys = tuple(columns)
@@ -246,11 +288,12 @@ def loose_findings(node: Node) -> Iterator[Problem]:
         row = dtype_of(leaf.dtype)
         if row is None or row.kind not in ("float", "complex") or any(p.severity == "error" for p in leaf.problems):
             continue
+        if not leaf.bounded:
+            continue
         try:
-            parts = list(leaf.numpy()) if leaf.is_nested else [leaf.numpy()]
+            bad = sum(int((~np.isfinite(part)).sum()) for part in leaf.flat_blocks(_BLOCK))
         except TdviewError:
             continue
-        bad = sum(int((~np.isfinite(part)).sum()) for part in parts)
         if bad:
             key = tuple(leaf.path[len(node.path) :])
             yield Problem("non_finite", f"{bad} values are NaN or infinite", "warning", key)

@@ -5,22 +5,28 @@ It does not know which elements are valid, nor in which order they follow each o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tdview.format.dtypes import dtype_of
+from tdview.storage.mapping import give_back
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tdview.tree.leaf import Leaf
 
-__all__ = ["ArrayColumn", "Column", "GatherColumn", "Key", "LeafColumn", "bits", "equal_rows", "flat_rows"]
+__all__ = [
+    "ArrayColumn", "Column", "GatherColumn", "JoinedColumn", "Key", "LeafColumn",
+    "bits", "equal_rows", "flat_rows", "inflate_small", "take_forward",
+]  # fmt: skip
 
 Key: TypeAlias = tuple[str, ...]
 
+_INFLATED = 128 << 20  # of the compressed leaves of a buffer, those that may stay in memory as a whole
+_BLOCK = 4 << 20
 _RELEASED = 32 << 20  # leaves of fewer bytes may stay in memory
 _SCATTERED = 64  # rows that are read one by one before their pages (up to 2 MB each) are given back
 
@@ -41,6 +47,11 @@ class Column(Protocol):
     @property
     def feature_size(self) -> int:
         """Values of one element."""
+        ...
+
+    @property
+    def forward(self) -> bool:
+        """Whether elements are only read cheaply in ascending order: the payload is inflated on the way."""
         ...
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
@@ -84,6 +95,11 @@ class _Sized:
         """Values of one element."""
         return _size(self.feature)
 
+    @property
+    def forward(self) -> bool:
+        """Whether elements are only read cheaply in ascending order."""
+        return False
+
 
 class ArrayColumn(_Sized):
     """A column over an array that is there already."""
@@ -109,10 +125,10 @@ class LeafColumn(_Sized):
     """A column over a leaf of the tree.
 
     A payload that numpy can view is mapped once and sliced; others (bfloat16, lazy views) are decoded block by
-    block, so memory stays bounded either way.
+    block, and compressed ones are inflated forwards unless `keep` is set, so memory stays bounded either way.
     """
 
-    __slots__ = ("_inner", "_leaf", "_whole", "dtype", "elements", "feature", "key")
+    __slots__ = ("_inner", "_leaf", "_whole", "dtype", "elements", "feature", "keep", "key")
 
     def __init__(self, key: Key, leaf: Leaf, batch_dims: int) -> None:
         shape = tuple(leaf.shape)
@@ -120,20 +136,25 @@ class LeafColumn(_Sized):
         self.dtype = leaf.dtype
         self.feature = shape[batch_dims:]
         self.elements = _size(shape[:batch_dims])
+        self.keep = not (leaf.direct and leaf.compressed)
+        """Whether the payload may stay in memory as a whole: it is mapped, or `inflate_small` allowed it."""
         self._leaf = leaf
         self._inner = _size(shape[1:batch_dims])
         self._whole: NDArray[Any] | None = None
 
+    @property
+    def leaf(self) -> Leaf:
+        return self._leaf
+
+    @property
+    def forward(self) -> bool:
+        """Whether the payload is inflated on the way, so that elements are only read cheaply in ascending order."""
+        return not self.keep
+
     def release(self) -> None:
         """Lets the system take back the pages that were read, so that resident memory stays bounded."""
-        import mmap
-
-        if self._whole is None or self._leaf.nbytes < _RELEASED:
-            return
-        mapping = self._leaf.raw().obj
-        # Only of a read-only mapping: of a copy-on-write one, changed pages would be lost.
-        if isinstance(mapping, mmap.mmap) and memoryview(mapping).readonly and hasattr(mapping, "madvise"):
-            mapping.madvise(mmap.MADV_DONTNEED)
+        if self._whole is not None and self._leaf.nbytes >= _RELEASED and not self._leaf.compressed:
+            give_back(self._leaf.raw())
 
     @property
     def data_end(self) -> int:
@@ -147,7 +168,7 @@ class LeafColumn(_Sized):
 
     def _view(self) -> NDArray[Any] | None:
         row = dtype_of(self.dtype)
-        if self._whole is None and self._leaf.direct and row is not None and row.numpy is not None:
+        if self._whole is None and self.keep and self._leaf.direct and row is not None and row.numpy is not None:
             self._whole = self._leaf.numpy().reshape((self.elements, *self.feature))
         return self._whole
 
@@ -156,7 +177,7 @@ class LeafColumn(_Sized):
         if whole is not None:
             return whole[start:stop]
         first, last = start // max(1, self._inner), -(-stop // max(1, self._inner))
-        part = self._leaf.numpy(slice(first, last))
+        part = self._leaf.numpy(slice(first, last)) if self.keep else self._leaf.rows(first, last)
         block = part.reshape(((last - first) * self._inner, *self.feature))
         skip = start - first * self._inner
         return block[skip : skip + stop - start]
@@ -175,9 +196,72 @@ class LeafColumn(_Sized):
                 found[start : start + _SCATTERED] = whole[index[start : start + _SCATTERED]]
                 self.release()
             return found
+        if self.forward:
+            return take_forward(self.read, index, nbytes(self))
         if not len(index):
             return self.read(0, 0)
         return np.concatenate([self.read(int(i), int(i) + 1) for i in index])
+
+
+class JoinedColumn(_Sized):
+    """A column over the rows of all components of a nested leaf behind one another."""
+
+    __slots__ = ("_leaf", "_numpy", "dtype", "elements", "feature", "key")
+
+    def __init__(self, key: Key, leaf: Leaf, numpy_dtype: str, feature: tuple[int, ...]) -> None:
+        self.key = key
+        self.dtype = leaf.dtype
+        self.feature = feature
+        self._leaf = leaf
+        self._numpy = numpy_dtype
+        self.elements = leaf.nbytes // max(1, nbytes(self))
+
+    @property
+    def forward(self) -> bool:
+        """Whether the payload is inflated on the way, so that elements are only read cheaply in ascending order."""
+        return self._leaf.compressed
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        import numpy as np
+
+        data = self._leaf.octets(start * nbytes(self), stop * nbytes(self))
+        return np.frombuffer(data, self._numpy).reshape((stop - start, *self.feature))
+
+    def take(self, index: NDArray[Any]) -> NDArray[Any]:
+        return take_forward(self.read, index, nbytes(self))
+
+
+def take_forward(read: Callable[[int, int], NDArray[Any]], index: NDArray[Any], size: int) -> NDArray[Any]:
+    """Elements of an index array, read in ascending order in blocks of 4 MB: ``[len(index), ...]``, a private copy.
+
+    Args:
+        read: gives the elements from a start to a stop.
+        size: bytes of one element.
+    """
+    import numpy as np
+
+    order = np.argsort(index, kind="stable")
+    ascending = index[order]
+    step = max(1, _BLOCK // max(1, size))
+    nothing = read(0, 0)
+    found = np.empty((len(index), *nothing.shape[1:]), nothing.dtype)
+    at = 0
+    while at < len(ascending):
+        start = int(ascending[at])
+        until = int(np.searchsorted(ascending, start + step))
+        block = read(start, int(ascending[until - 1]) + 1)
+        found[order[at:until]] = block[ascending[at:until] - start]
+        at = until
+    return found
+
+
+def inflate_small(columns: Iterable[Column]) -> None:
+    """Lets the smallest compressed leaves of a buffer stay inflated, as long as 128 MB hold them all."""
+    left = _INFLATED
+    waiting = (column for column in columns if isinstance(column, LeafColumn) and column.forward)
+    for column in sorted(waiting, key=lambda column: column.leaf.nbytes):
+        left -= column.leaf.nbytes
+        column.keep = left >= 0
 
 
 class GatherColumn(_Sized):
@@ -192,6 +276,11 @@ class GatherColumn(_Sized):
         self.elements = len(index)
         self._base = base
         self._index = index
+
+    @property
+    def forward(self) -> bool:
+        """Whether the column behind it is only read cheaply in ascending order."""
+        return self._base.forward
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         return self._base.take(self._index[start:stop])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tdview.analysis.blocks import Engine, run_chunk
+from tdview.analysis.blocks import Engine, SerialEngine, run_chunk
 from tdview.analysis.parts import Options
 from tdview.analysis.replay import Buffer
 from tdview.errors import ArgumentError, NotSupportedError
@@ -38,6 +38,9 @@ class DaskEngine(Engine):
     def run(
         self, buffer: Buffer, function: Callable[..., T], spans: Sequence[tuple[int, int]], arguments: tuple[Any, ...]
     ) -> list[T]:
+        if any(column.forward for column in buffer.columns.values()):
+            # Every worker would inflate a payload from its start: one pass after the other is less work.
+            return SerialEngine().run(buffer, function, spans, arguments)
         size = max(1, -(-len(spans) // _BATCHES))
         batches = [tuple(spans[i : i + size]) for i in range(0, len(spans), size)]
         results: list[T] = []

@@ -5,6 +5,7 @@ It does not judge which of them is right, nor how their distributions differ: se
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tdview.analysis.order import row_ranges
 from tdview.analysis.report import Report
 from tdview.analysis.rules.registry import finding
 from tdview.errors import ArgumentError, DecodeError, NotSupportedError, Problem, TdviewError, shown
+from tdview.storage.mapping import give_back
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 _BLOCK = 4 << 20
+_GIVEN_BACK = 64 << 20  # bytes after which the pages that were read are given back
 _FIRST = 3
 _VERDICT = ("equal", "different")
 _MAX_ROWS = 1_000_000  # differing rows that are remembered of one leaf
@@ -198,15 +201,26 @@ def _compare(a: Leaf, b: Leaf, key: Key, work: _Work) -> Iterator[Problem]:
     size = max(1, a.nbytes // max(1, a.shape[0]))
     step = max(1, _BLOCK // size)
     found = _Found()
-    raw = (memoryview(a.raw()), memoryview(b.raw())) if a.direct and b.direct and a.nbytes else None
+    if not (a.bounded and b.bounded):
+        raise NotSupportedError("it is a large view of compressed leaves or of a stack; unpack or save the view first")
+    direct = a.direct and b.direct and a.nbytes > 0
     for start in range(0, rows, step):
         stop = min(start + step, rows)
         work.advance((stop - start) * size)
-        if raw is not None and raw[0][start * size : stop * size] == raw[1][start * size : stop * size]:
+        if direct and _same_bytes(a, b, start * size, stop * size):
             continue
-        found.add(start, a.numpy(slice(start, stop)), b.numpy(slice(start, stop)), np)
+        found.add(start, a.rows(start, stop), b.rows(start, stop), np)
     if found.values:
         yield finding("differs", "error", found.text(a), key, row_ranges(np.array(found.rows, np.int64)))
+
+
+def _same_bytes(a: Leaf, b: Leaf, start: int, stop: int) -> bool:
+    left, right = a.octets(start, stop), b.octets(start, stop)
+    same = left == right
+    if start // _GIVEN_BACK != stop // _GIVEN_BACK:
+        give_back(left)
+        give_back(right)
+    return same
 
 
 @dataclass(slots=True)
@@ -249,13 +263,22 @@ class _Found:
 def _compare_nested(a: Leaf, b: Leaf, key: Key) -> Iterator[Problem]:
     import numpy as np
 
-    left, right = a.numpy(), b.numpy()
-    rows = [
-        i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x.shape != y.shape or x.tobytes() != y.tobytes()
-    ]
+    pairs = zip(_components(a), _components(b), strict=False)
+    rows = [i for i, (left, right) in enumerate(pairs) if left != right]
     if rows:
-        text = f"{len(rows)} of {len(left)} tensors of the nested tensor differ, first tensor {rows[0]}"
+        text = f"{len(rows)} of {a.shape[0]} tensors of the nested tensor differ, first tensor {rows[0]}"
         yield finding("differs", "error", text, key, row_ranges(np.array(rows, np.int64)))
+
+
+def _components(leaf: Leaf) -> Iterator[tuple[tuple[int, ...], memoryview]]:
+    """Shape and bytes of each tensor of a nested tensor, read in their order."""
+    shapes = leaf.component_shapes()
+    itemsize = leaf.stored_nbytes // max(1, sum(map(math.prod, shapes)))
+    start = 0
+    for shape in shapes:
+        stop = start + math.prod(shape) * itemsize
+        yield shape, leaf.octets(start, stop)
+        start = stop
 
 
 # -- by episode ---

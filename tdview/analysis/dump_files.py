@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tdview.analysis.rules.priorities import per_row
-from tdview.analysis.selection import Selection, gathered, json_object, selected_leaf, selected_level
+from tdview.analysis.selection import Selection, file_blocks, gathered, json_object, selected_leaf, selected_level
 from tdview.errors import ArgumentError, DecodeError, TdviewError
 from tdview.format import torchrl
 from tdview.format.dtypes import dtype_of
@@ -60,8 +61,7 @@ def _copy_of(node: Node, path: str) -> SourceFile:
     nbytes = info.nbytes if info is not None else 0
 
     def blocks() -> Iterator[Block]:
-        if nbytes:
-            yield node.store.view(path, nbytes)
+        return file_blocks(node.store, path, nbytes)
 
     return SourceFile(name=path.rpartition("/")[2], nbytes=nbytes, blocks=blocks, payload=False)
 
@@ -131,7 +131,8 @@ class _Rewrite:
         row = dtype_of(raw.dtype) if raw is not None else None
         if raw is None or row is None or not raw.shape or len(data) % raw.shape[0]:
             return data
-        return b"".join(gathered(memoryview(data), raw.shape[0], self.selection))
+        selection = replace(self.selection, old=raw.shape[0])
+        return b"".join(gathered(lambda start, stop: data[start:stop], len(data), selection))
 
     def _kept_ranks(self) -> NDArray[Any]:
         """Pairs (rank value, row) of the rows that stay, rows renumbered."""

@@ -41,6 +41,8 @@ class Options:
     """Rows that are read of a leaf which is large because of its rows (images); None: all."""
     careful: bool = False
     """Try every leaf before it becomes a column, and leave those out that cannot be read."""
+    unread: frozenset[Key] = frozenset()
+    """Paths of leaves that are left out because they cannot be read in bounded memory."""
 
 
 PARTS = frozenset({"done", "terminated", "truncated", "reward", "traj", "step", "action", "mask", "timestamp", "index"})

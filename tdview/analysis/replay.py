@@ -63,6 +63,8 @@ class Buffer(Parts):
         self.profile = profile
         """``"flat"``, ``"nested"``, ``"atari"``, ``"pytree"`` where the file needed an adapter, else empty."""
         self.known_horizon = self.options.horizon or horizon
+        self.unread: tuple[Key, ...] = ()
+        """Leaves that are no columns because they cannot be read in bounded memory: they are to be unpacked first."""
         self.engine: Engine = SerialEngine()
         self.tick: Callable[[], None] = lambda: None
 

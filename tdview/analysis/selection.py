@@ -6,10 +6,13 @@ It does not know which rows those are, nor where the new save goes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from tdview.analysis.columns import take_forward
 from tdview.errors import DecodeError, NotSupportedError, shown
 from tdview.format.meta import META_LIMIT
 from tdview.format.payload import META
@@ -18,10 +21,11 @@ from tdview.operations.source import Block, SourceFile, SourceLevel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tdview.storage.store import Store
     from tdview.tree.leaf import Leaf
     from tdview.tree.node import Node
 
-__all__ = ["Selection", "gathered", "json_object", "selected_leaf", "selected_level"]
+__all__ = ["Selection", "file_blocks", "gathered", "json_object", "selected_leaf", "selected_level"]
 
 _BLOCK = 4 << 20
 _SMALL = 1 << 30  # files that are no payloads are copied as they are, up to this size
@@ -41,15 +45,24 @@ class Selection:
     """The leaf `index` at the root holds row numbers and is counted anew."""
 
 
-def gathered(raw: memoryview, rows: int, selection: Selection) -> Iterator[Block]:
-    """The bytes of the selected rows of a payload with `rows` rows, in blocks, zeros behind them."""
+def gathered(octets: Callable[[int, int], Block], nbytes: int, selection: Selection) -> Iterator[Block]:
+    """The bytes of the selected rows of a payload, in blocks, zeros behind them.
+
+    Args:
+        octets: gives the bytes of the payload from a start to a stop, as `Leaf.octets`.
+        nbytes: bytes of the whole payload.
+        selection: its `old` rows make up the payload.
+    """
     import numpy as np
 
-    size = len(raw) // rows if rows else 0
-    table = np.frombuffer(raw, np.uint8).reshape(rows, size) if size else np.zeros((rows, 0), np.uint8)
+    size = nbytes // selection.old if selection.old else 0
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return np.frombuffer(octets(start * size, stop * size), np.uint8).reshape(stop - start, size)
+
     step = max(1, _BLOCK // max(1, size))
     for start in range(0, len(selection.rows), step):
-        yield table[selection.rows[start : start + step]].tobytes()
+        yield take_forward(read, selection.rows[start : start + step], size).tobytes()
     left = (selection.size - len(selection.rows)) * size
     while left > 0:
         yield bytes(min(left, _BLOCK))
@@ -75,7 +88,7 @@ def selected_leaf(leaf: Leaf, selection: Selection, *, top: bool = False) -> Sou
     if top and selection.numbered and leaf.key == "index" and leaf.dtype == "torch.int64":
         return SourceFile(name=name, nbytes=size * selection.size, blocks=_numbers(leaf, selection))
     return SourceFile(
-        name=name, nbytes=size * selection.size, blocks=lambda: gathered(leaf.raw(), selection.old, selection)
+        name=name, nbytes=size * selection.size, blocks=lambda: gathered(leaf.octets, leaf.nbytes, selection)
     )
 
 
@@ -97,16 +110,18 @@ def _selected_nested(leaf: Leaf, selection: Selection) -> tuple[SourceFile, ...]
     shapes = leaf.component_shapes()
     if selection.size != len(selection.rows) or len(shapes) != selection.old:
         raise NotSupportedError(f"{leaf.where()}: rows of a nested tensor cannot be dropped here")
-    parts = leaf.numpy()
+    itemsize = leaf.stored_nbytes // max(1, sum(map(math.prod, shapes)))
+    ends = list(accumulate(math.prod(shape) * itemsize for shape in shapes))
     kept = [int(row) for row in selection.rows]
     sizes = [size for row in kept for size in shapes[row]]
     payload, sizes_file = leaf.file_name.rpartition("/")[2], leaf.shape_file_name.rpartition("/")[2]
+    spans = [(ends[row - 1] if row else 0, ends[row]) for row in kept]
 
     def blocks() -> Iterator[Block]:
-        for row in kept:
-            yield parts[row].tobytes()
+        for start, end in spans:
+            yield leaf.octets(start, end)
 
-    nbytes = sum(parts[row].nbytes for row in kept)
+    nbytes = sum(end - start for start, end in spans)
     content = struct.pack(f"<{len(sizes)}q", *sizes)
     return (
         SourceFile(name=payload, nbytes=nbytes, blocks=blocks),
@@ -243,10 +258,15 @@ def _copied_file(node: Node, path: str) -> SourceFile:
     nbytes = info.nbytes if info is not None else 0
 
     def blocks() -> Iterator[Block]:
-        if nbytes:
-            yield store.view(path, nbytes)
+        return file_blocks(store, path, nbytes)
 
     return SourceFile(name=_bare(path), nbytes=nbytes, blocks=blocks, payload=path.endswith(".memmap"))
+
+
+def file_blocks(store: Store, path: str, nbytes: int) -> Iterator[Block]:
+    """A file of a save as it is, in blocks."""
+    for start in range(0, nbytes, _BLOCK):
+        yield store.part(path, nbytes, start, min(start + _BLOCK, nbytes))
 
 
 def _other_files(node: Node, used: set[str]) -> tuple[SourceFile, ...]:
