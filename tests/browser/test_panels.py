@@ -70,3 +70,19 @@ def test_code_and_key_are_copied(lab: Lab, page: Page) -> None:
     assert page.evaluate("window.copied") == '"obs"'
     widget.get_by_role("button", name="copy code").click()
     assert page.evaluate("window.copied") == 'import tdview\ntdview.scan("run")["obs"]'
+
+
+def test_a_narrow_window_scrolls_its_panels(lab: Lab, page: Page) -> None:
+    write_replay_buffer(lab.folder / "run")
+    page.set_viewport_size({"width": 560, "height": 900})
+    _, widget = opened(lab, page, "tdview.open('run')")
+    widget.get_by_role("treeitem", name="action").first.click()
+    footer = widget.locator(".tdv-footer")
+    for tab in ("Info", "Audit", "Stats"):
+        widget.get_by_role("tab", name=tab).click()
+        panel = widget.get_by_role("tabpanel", name=tab)
+        expect(panel.get_by_role("region").or_(panel.locator(".tdv-report")).first).to_be_visible()
+        ends = [part.evaluate("e => e.getBoundingClientRect()") for part in (panel, footer)]
+        assert ends[0]["bottom"] <= ends[1]["top"] + 1
+    widget.get_by_role("button", name="Pack").click()
+    expect(page.get_by_role("dialog", name="Pack into an archive")).to_be_visible()
