@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "frame_of_leaf", "frame_of_node"]
 
 Rows: TypeAlias = "int | slice | range | Sequence[int] | None"
+Places: TypeAlias = "range | NDArray[Any]"
+"""Rows from 0 on."""
 
 MAX_COLUMNS = 4096
 """Elements of a leaf up to which a level's frame has a column for each; a larger one is left out unless asked for."""
@@ -145,7 +148,7 @@ def _stacked_leaves(node: Node) -> Iterator[Leaf]:
             yield from _stacked_leaves(child)
 
 
-def _values(leaf: Leaf, rows: Rows, batch: int) -> tuple[NDArray[Any], Sequence[int]]:
+def _values(leaf: Leaf, rows: Rows | Places, batch: int) -> tuple[NDArray[Any], Places]:
     import numpy as np
 
     shape = tuple(leaf.shape)
@@ -158,29 +161,40 @@ def _values(leaf: Leaf, rows: Rows, batch: int) -> tuple[NDArray[Any], Sequence[
         return np.asarray(leaf.numpy((slice(places.start, places.stop),))), places
     if isinstance(places, range) and places.step > 1:
         return np.asarray(leaf.numpy((slice(places.start, places.stop, places.step),))), places
-    parts = [np.asarray(leaf.numpy((slice(place, place + 1),))) for place in places]
-    return np.concatenate(parts) if parts else np.asarray(leaf.numpy((slice(0, 0),))), places
+    info = leaf.info
+    if len(places) and info is not None and info.compression != "stored":
+        # row by row, so that no more of it is held than the row that is read
+        return np.concatenate([np.asarray(leaf.numpy((slice(row, row + 1),))) for row in places]), places
+    return np.asarray(leaf.numpy((np.asarray(places, np.intp),))), places
 
 
-def _places(rows: Rows, size: int, where: str) -> Sequence[int]:
+def _places(rows: Rows | Places, size: int, where: str) -> Places:
+    import numpy as np
+
     if rows is None:
         return range(size)
     if isinstance(rows, slice):
         return range(*rows.indices(size))
+    if isinstance(rows, range) and (not rows or (min(rows[0], rows[-1]) >= 0 and max(rows[0], rows[-1]) < size)):
+        return rows
     try:
-        wanted = [rows] if isinstance(rows, int) else list(rows)
-        places = [int(place) + (size if place < 0 else 0) for place in wanted]
-    except (TypeError, ValueError):
+        wanted = np.asarray([operator.index(rows)] if isinstance(rows, int) else rows)
+        if wanted.dtype.kind not in "iu":
+            wanted = np.asarray([int(row) for row in cast("Sequence[int]", rows)], np.intp)
+        if wanted.ndim != 1:
+            raise ValueError(wanted.shape)
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError(
             f"{where}: rows: expected an int, a slice, a range or integers, got {shown(rows)}"
         ) from None
-    for place in places:
-        if not 0 <= place < size:
-            raise ArgumentError(f"{where}: rows: {place} is outside the {size} rows")
-    return rows if isinstance(rows, range) and places == wanted else places
+    outside = (wanted < -size) | (wanted >= size)
+    if outside.any():
+        raise ArgumentError(f"{where}: rows: {wanted[outside][0]} is outside the {size} rows")
+    wanted = wanted.astype(np.intp)
+    return np.where(wanted < 0, wanted + size, wanted)
 
 
-def _index(names: Sequence[str | None] | None, batch: tuple[int, ...], places: Sequence[int]) -> pandas.Index:
+def _index(names: Sequence[str | None] | None, batch: tuple[int, ...], places: Places) -> pandas.Index:
     import pandas
 
     known = list(names or ()) + [None] * len(batch)
@@ -189,7 +203,7 @@ def _index(names: Sequence[str | None] | None, batch: tuple[int, ...], places: S
         return pandas.RangeIndex(1)
     if len(batch) == 1:
         return pandas.Index(places, name=titles[0])
-    levels: list[Sequence[int]] = [places, *(range(size) for size in batch[1:])]
+    levels: list[Places] = [places, *(range(size) for size in batch[1:])]
     return pandas.MultiIndex.from_product(levels, names=titles)
 
 

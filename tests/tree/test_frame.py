@@ -40,7 +40,8 @@ def test_a_leaf_has_its_batch_as_index_and_the_rest_as_columns(root: Any) -> Non
 
 @pytest.mark.parametrize(("rows", "expected"), [
     (2, [2]), (-1, [5]), (slice(1, 3), [1, 2]), (slice(None, None, -2), [5, 3, 1]), (range(0, 6, 2), [0, 2, 4]),
-    ([4, 0, 4], [4, 0, 4]), ([], []), (np.array([1, 2]), [1, 2]),
+    ([4, 0, 4], [4, 0, 4]), ([], []), (np.array([1, 2]), [1, 2]), (range(-2, 1), [4, 5, 0]), (range(3, 0, -2), [3, 1]),
+    (np.array([5, 0], "u1"), [5, 0]),
 ])  # fmt: skip
 def test_rows_choose_from_axis_0(root: Any, rows: Any, expected: list[int]) -> None:
     frame = root["next", "reward"].frame(rows=rows)
@@ -49,7 +50,13 @@ def test_rows_choose_from_axis_0(root: Any, rows: Any, expected: list[int]) -> N
     assert root.frame(rows=rows)["next.reward"].tolist() == expected
 
 
-@pytest.mark.parametrize("rows", [6, -7, [0, 9], "ab", [None]])
+def test_rows_are_chosen_from_a_compressed_payload(root: Any, tmp_path: Path) -> None:
+    packed = tdview.pack_memmap(root.store.location, tmp_path / "packed.tdz", compression="deflate")
+    frame = tdview.scan(packed)["next", "reward"].frame(rows=[4, 0, 4])  # type: ignore[attr-defined]
+    assert frame[0].tolist() == [4, 0, 4]
+
+
+@pytest.mark.parametrize("rows", [6, -7, [0, 9], "ab", [None], [[0]], np.array([2**63], "u8"), range(7)])
 def test_rows_that_are_not_there_are_refused(root: Any, rows: Any) -> None:
     with pytest.raises(ArgumentError):
         root["obs"].frame(rows=rows)
