@@ -244,7 +244,8 @@ def _run(rule: Rule, buffer: Buffer) -> list[Problem]:
 
 def _sampled(buffer: Buffer) -> list[Problem]:
     text = (
-        "the leaf is compressed, and its rows cannot be had in order without inflating all of it: unpack the save first"
+        "its rows cannot be read in the order of time without inflating or stacking all of them for every block: "
+        "unpack the save, or save the view as a tensordict, first"
     )
     found = [finding("not_checked", "note", text, key) for key in buffer.unread]
     for key in buffer.columns:

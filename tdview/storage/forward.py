@@ -61,7 +61,7 @@ class ForwardReaders:
     """The readers of the entries of one archive.
 
     A range behind a reader is read on from there, another one from the start of the entry. Together they keep at
-    most 32 MB beside the range that is being read.
+    most 32 MB, and the last range of one entry is twice in memory while it is read.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class ForwardReaders:
             if reader in self._readers:
                 self._readers.remove(reader)
         over = self.kept - _KEPT_BYTES
-        for reader in self._readers[:-1]:
+        for reader in self._readers:
             if over <= 0:
                 return
             over -= reader.kept

@@ -343,8 +343,8 @@ class Leaf(Node):
 
         row = self._row()
         offset, shape, inside = region_of(self.entry.shape, index)
-        start = offset * row.itemsize
-        data = self.octets(start, start + math.prod(shape) * row.itemsize)
+        start, nbytes = offset * row.itemsize, math.prod(shape) * row.itemsize
+        data = self.raw() if nbytes == self.stored_nbytes else self.octets(start, start + nbytes)
         found: np.ndarray[Any, Any] = carrier_array(data, row, shape)[inside]
         return found
 

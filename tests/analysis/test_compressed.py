@@ -57,7 +57,7 @@ def greatest(monkeypatch: pytest.MonkeyPatch, forwards: None) -> list[int]:
     inflate = archive.inflate
 
     def whole(data: memoryview, method: int, nbytes: int, where: str) -> bytearray:
-        assert nbytes <= 2 * BLOCK or where.endswith(".json"), f"{where} was inflated as a whole"
+        assert nbytes <= 8 * BLOCK or where.endswith(".json"), f"{where} was inflated as a whole"
         return inflate(data, method, nbytes, where)
 
     monkeypatch.setattr(ForwardReaders, "read", recorded)
@@ -70,7 +70,7 @@ def findings(report: Report, where: Path) -> list[tuple[object, ...]]:
 
 
 def interleaved(report: Report) -> bool:
-    return any(p.code == "not_checked" and "unpack" in p.message for p in report.problems)
+    return any(p.code == "not_checked" and "unpack the save" in p.message for p in report.problems)
 
 
 def test_an_audit_of_the_corpus_finds_what_it_finds_in_the_directory(
@@ -205,6 +205,16 @@ def test_a_large_view_of_a_compressed_payload_says_so(views: tuple[Path, Path]) 
     assert not any(one.problem for one in tdview.stats(save))
     assert tdview.diff(save, save).ok
     assert "not_checked" not in tdview.audit(save).codes
+
+
+def test_a_large_view_of_a_stack_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [TensorDict(reward=torch.rand(50, 1), batch_size=[50]) for _ in range(3)]
+    stack = tdview.lazy_stack(members)
+    TensorDict(view=LazyView(stack, "permute", {"dims": [1, 0]}), batch_size=[]).save(tmp_path / "save")
+    assert not tdview.stats(tmp_path / "save")["view", "reward"].problem
+    monkeypatch.setattr(leaf, "_VIEWED", 16)
+    assert "stack" in tdview.stats(tmp_path / "save")["view", "reward"].problem
+    assert ("view", "reward") in {p.key for p in tdview.audit(tmp_path / "save").problems if p.code == "not_checked"}
 
 
 def test_rows_of_environments_in_turn_are_left_out_with_a_note(forwards: None, tmp_path: Path) -> None:
