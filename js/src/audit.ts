@@ -8,7 +8,7 @@ import { createFindings } from "./findings";
 import type { Problem } from "./protocol";
 import { createStrip, type Episode } from "./strip";
 import { createTask } from "./task";
-import { bytesText } from "./text";
+import { bytesText, countText } from "./text";
 
 /** Reply of `verify` and `audit`. */
 export type Report = {
@@ -51,7 +51,8 @@ export function createAudit(ctx: Context, onReport: (report: Report) => void): A
       ...(report.episodes.length ? [createStrip(report.episodes, pick)] : []),
       createFindings(ctx, report.problems, report.total),
     );
-    ctx.notify(`${op === "verify" ? "Verified" : "Audited"}: ${report.total ? `${report.total} findings` : "sound"}.`);
+    const found = report.total ? countText(report.total, "finding") : "sound";
+    ctx.notify(`${op === "verify" ? "Verified" : "Audited"}: ${found}.`);
     onReport(report);
   }
 

@@ -37,12 +37,13 @@ function createFinding(ctx: Context, problem: Problem): HTMLElement {
   message.addEventListener("click", () => {
     message.setAttribute("aria-expanded", String(message.getAttribute("aria-expanded") === "false"));
   });
+  const where = problem.key.join(".");
   return h(
     "li",
     { class: "tdv-finding" },
     h("span", { class: `tdv-badge tdv-${problem.severity}` }, problem.severity),
     h("span", { class: "tdv-code" }, problem.code),
-    problem.key.length > 0 && h("span", { class: "tdv-where" }, problem.key.join(".")),
+    problem.key.length > 0 && h("span", { class: "tdv-where", title: where }, where),
     message,
     jump,
   );

@@ -76,6 +76,7 @@ def test_a_narrow_window_scrolls_its_panels(lab: Lab, page: Page) -> None:
     write_replay_buffer(lab.folder / "run")
     page.set_viewport_size({"width": 560, "height": 900})
     _, widget = opened(lab, page, "tdview.open('run')")
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     widget.get_by_role("treeitem", name="action").first.click()
     footer = widget.locator(".tdv-footer")
     for tab in ("Info", "Audit", "Stats"):
@@ -84,5 +85,8 @@ def test_a_narrow_window_scrolls_its_panels(lab: Lab, page: Page) -> None:
         expect(panel.get_by_role("region").or_(panel.locator(".tdv-report")).first).to_be_visible()
         ends = [part.evaluate("e => e.getBoundingClientRect()") for part in (panel, footer)]
         assert ends[0]["bottom"] <= ends[1]["top"] + 1
+    findings = widget.locator(".tdv-finding")
+    expect(findings.first).to_be_attached()
+    assert not any(findings.evaluate_all("items => items.map(item => item.scrollWidth - item.clientWidth)"))
     widget.get_by_role("button", name="Pack").click()
     expect(page.get_by_role("dialog", name="Pack into an archive")).to_be_visible()
