@@ -30,14 +30,25 @@ def compare(
     suite: Suite, leaves: int, count: int, *, once: float | None, through: float | None, buffered: float | None
 ) -> None:
     """Appends `count` rows in three ways; the numbers are the promised ratios."""
-    size = f"{count:,} row{'s' if count > 1 else ''} of {leaves:,} leaves".replace(",", " ")
+    size = f"{leaves:,} leaves".replace(",", " ")
+    label = "1 row" if count == 1 else f"{count:,} rows".replace(",", " ")
     peer, own, held, waiting = (suite.fresh() for _ in range(4))
     for place in (peer, own, held, waiting):
         rows(Peer, 4, leaves).memmap(place)
     theirs, ours = rows(Peer, count, leaves), rows(TensorDict, count, leaves)
+    large = count * leaves > 100_000
 
     def pair(case: str, work: Callable[[], object], promised: float | None) -> None:
-        suite.pair(case, size, lambda: peer_append(peer, theirs), work, promised=promised, rounds=9)
+        suite.pair(
+            f"{case}, {label}",
+            size,
+            lambda: peer_append(peer, theirs),
+            work,
+            work=leaves,
+            promised=promised,
+            writes=large,
+            rounds=9 if large else None,
+        )
 
     pair("append_memmap", lambda: append_memmap(own, ours), once)
     with Appender(held) as appender:

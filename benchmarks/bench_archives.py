@@ -16,34 +16,54 @@ from benchmarks.bench_save import large, small
 from benchmarks.harness import Suite
 
 
+def saved(suite: Suite, content: Any) -> tuple[Path, Path]:
+    """Random numbers in the shape of `content`, saved as a directory and as an archive."""
+    source, archive = suite.fresh(), suite.fresh(".tdz")
+    content.apply_(lambda leaf: leaf.normal_())
+    tdview.from_tensordict(content).memmap(source)
+    tdview.pack_memmap(source, archive)
+    return source, archive
+
+
 def compare(
-    suite: Suite, size: str, saved: Any, *, pack: float | None, unpack: float | None, refresh: float | None
+    suite: Suite,
+    size: str,
+    work: float,
+    content: Any,
+    *,
+    pack: float | None = None,
+    deflate: float | None = None,
+    unpack: float | None = None,
+    refresh: float | None = None,
 ) -> None:
     """All work on the archive of one save; the numbers are the promised ratios."""
-    source, archive, clear = suite.fresh(), suite.fresh(".tdz"), "MB" in size
-    saved.apply_(lambda leaf: leaf.normal_())
-    tdview.from_tensordict(saved).memmap(source)
-    tdview.pack_memmap(source, archive)
+    source, archive = saved(suite, content)
+    clear = "MB" in size
     suite.pair(
         "pack stored",
         size,
-        lambda: tensordict.pack_memmap(source, suite.fresh()),
-        lambda: tdview.pack_memmap(source, suite.fresh()),
+        lambda: tensordict.pack_memmap(source, suite.fresh(".tdz")),
+        lambda: tdview.pack_memmap(source, suite.fresh(".tdz")),
+        work=work,
         promised=pack,
+        writes=True,
         clear=clear,
     )
     for label, level, promised in (
-        ("pack deflate", None, pack and min(pack, 1.7)),
-        ("pack deflate, level 6", 6, pack and 1),
+        ("pack deflate", None, deflate),
+        ("pack deflate, level 6", 6, deflate and 1),
     ):
         options = {"compression": "deflate", "compresslevel": level}
         suite.pair(
             label,
             size,
-            lambda options=options: tensordict.pack_memmap(source, suite.fresh(), **options),
-            lambda options=options: tdview.pack_memmap(source, suite.fresh(), **options),
+            lambda: tensordict.pack_memmap(source, suite.fresh(".tdz"), **options),
+            lambda: tdview.pack_memmap(source, suite.fresh(".tdz"), **options),
+            work=work,
             promised=promised,
-            rounds=1,
+            warm=work < 64 or not clear,  # most of a minute each
+            rounds=3,
+            writes=True,
             clear=clear,
         )
     suite.pair(
@@ -51,7 +71,9 @@ def compare(
         size,
         lambda: tensordict.unpack_memmap(archive, suite.fresh()),
         lambda: tdview.unpack_memmap(archive, suite.fresh()),
+        work=work,
         promised=unpack,
+        writes=True,
         clear=clear,
     )
     suite.pair(
@@ -59,40 +81,52 @@ def compare(
         size,
         lambda: tensordict.refresh_archive_checksums(archive),
         lambda: tdview.refresh_archive_checksums(archive),
+        work=work,
         promised=refresh,
+        writes=True,
     )
     if clear:
-        _large(suite, size, source, archive, promised=pack is not None)
+        suite.pair(
+            "pack stored",
+            size,
+            lambda: subprocess.run(["cp", archive, suite.fresh(".tdz")], check=True),
+            lambda: tdview.pack_memmap(source, suite.fresh(".tdz")),
+            against="cp of the result",
+            work=work,
+            promised=pack and 1,
+            writes=True,
+            clear=True,
+        )
 
 
-def _large(suite: Suite, size: str, source: Path, archive: Path, *, promised: bool) -> None:
-    suite.pair(
-        "pack stored",
-        size,
-        lambda: subprocess.run(["cp", archive, suite.fresh()], check=True),
-        lambda: tdview.pack_memmap(source, suite.fresh()),
-        against="cp of the result",
-        promised=1 if promised else None,
-        clear=True,
-    )
+def edited(suite: Suite, megabytes: int, *, promised: float | None) -> None:
+    """Makes the checksums right after one value of an archive was changed."""
+    archive = suite.fresh(".tdz")
+    large(tdview.TensorDict, megabytes).save(archive)
     editor = tdview.Editor(archive)
-    values = iter(range(1, 1000))
+    values = iter(range(1, 100_000))
     suite.pair(
         "refresh after one edit",
-        size,
+        f"8 × {megabytes} MB",
         lambda: tensordict.refresh_archive_checksums(archive),
         editor.refresh_checksums,
-        promised=100 if promised else None,
+        work=megabytes,
+        promised=promised,
         between=lambda: editor.edit(("k3",), (777, 5), float(next(values))),
+        writes=True,
     )
+    archive.unlink()
 
 
 def main() -> int:
     suite = Suite("archives")
-    compare(suite, "8 × 8 MB", large(Peer, 8), pack=None, unpack=None, refresh=None)
-    compare(suite, "8 × 64 MB", large(Peer, 64), pack=1.8, unpack=1.7, refresh=2)
-    compare(suite, "1 000 leaves", small(Peer, 1_000), pack=1, unpack=1, refresh=1)
-    compare(suite, "3 000 leaves", small(Peer, 3_000), pack=1, unpack=1, refresh=1)
+    compare(suite, "8 × 8 MB", 8, large(Peer, 8))
+    compare(suite, "8 × 64 MB", 64, large(Peer, 64), pack=1.8, deflate=1.7, unpack=1.7, refresh=2)
+    compare(suite, "1 000 leaves", 1_000, small(Peer, 1_000), pack=1, deflate=1, unpack=1, refresh=1)
+    compare(suite, "3 000 leaves", 3_000, small(Peer, 3_000), pack=1, deflate=1, unpack=1, refresh=1)
+    edited(suite, 16, promised=None)
+    edited(suite, 128, promised=100)
+    edited(suite, 256, promised=100)
     return suite.finish()
 
 

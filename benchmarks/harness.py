@@ -1,7 +1,9 @@
 """Pairs of the same work, by tdview and by what a user would take instead, timed by turns in one run.
 
 A benchmark makes a `Suite`, adds pairs and returns its exit code. The ratio of a pair is the other's time by tdview's,
-taken round by round, so that a machine that is slow for a while slows both.
+taken round by round, so that a machine that is slow for a while slows both. Who begins changes with every round. Before
+each of the two the files of the one before are removed, if they are large, and what is still to be written to the disk
+is waited for, so that nobody pays for the other's pages; the page cache stays warm for both.
 """
 
 from __future__ import annotations
@@ -12,15 +14,23 @@ import os
 import platform
 import shutil
 import statistics
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.memory import Watcher
+from benchmarks.report import RESULTS, report
+
+PACKAGES = ("tdview", "tensordict", "torch", "numpy", "pandas", "h5py", "safetensors")
+SECONDS = 5
+"""How long the rounds of one pair take, about."""
+FEWEST, MOST = 5, 25
+"""Rounds of a pair, where their number is not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +40,8 @@ class Result:
     case: str
     size: str
     against: str
+    work: float | None
+    """Amount of work, to be compared with that of the other sizes of the case."""
     other_ms: float
     """Median time of the other, in milliseconds."""
     own_ms: float
@@ -38,9 +50,11 @@ class Result:
     ratio: float
     """Median ratio."""
     high: float
+    rounds: int
     promised: float | None
     memory_mb: float
     """Memory that tdview's work took above what it started with and that no file backs, in megabytes."""
+    other_memory_mb: float
 
     @property
     def holds(self) -> bool:
@@ -50,7 +64,8 @@ class Result:
         goal = "" if self.promised is None else f"  (promised {self.promised:g}{'' if self.holds else ', MISSED'})"
         return (
             f"{self.case}, {self.size}: {self.against} {self.other_ms:.1f} ms, tdview {self.own_ms:.1f} ms,"
-            f" ratio {self.ratio:.2f} [{self.low:.2f} … {self.high:.2f}], {self.memory_mb:.0f} MB{goal}"
+            f" ratio {self.ratio:.2f} [{self.low:.2f} … {self.high:.2f}] of {self.rounds};"
+            f" memory {self.other_memory_mb:.1f} MB, tdview {self.memory_mb:.1f} MB{goal}"
         )
 
 
@@ -66,6 +81,7 @@ class Suite:
         self.results: list[Result] = []
         self._number = 0
         self._made: list[Path] = []
+        self._watcher = Watcher()
         base = os.environ.get("TDVIEW_BENCH_DIR")
         self.folder = Path(tempfile.mkdtemp(prefix="tdview-bench-", dir=base))
         """A fresh folder on the disk that is measured (``TDVIEW_BENCH_DIR``, else the system's place for them)."""
@@ -85,66 +101,128 @@ class Suite:
         own: Callable[[], object],
         *,
         against: str = "tensordict",
+        work: float | None = None,
         promised: float | None = None,
-        rounds: int = 5,
+        rounds: int | None = None,
+        warm: bool = True,
         between: Callable[[], object] | None = None,
+        writes: bool = False,
         clear: bool = False,
     ) -> None:
         """Times both by turns and prints the result.
 
         Args:
             case: what is done.
-            size: how much of it.
+            size: how much of it, in words.
             other: the work as a user would do it without tdview.
             own: the same work by tdview.
             against: who does the other.
+            work: how much of it, as a number: leaves, rows or megabytes. It tells how the cost grows.
             promised: the ratio that must be reached; None where none is promised.
-            rounds: how often each is timed; one more round warms up.
+            rounds: how often each is timed; None for as many as take about five seconds.
+            warm: whether both are done once before, untimed. Work of minutes is not; it is watched while it is timed.
             between: called before each of them, not timed.
-            clear: whether what the work has made is removed after each round, as large files must be. Small ones
+            writes: whether the work writes files, so that the disk is waited for before each of them.
+            clear: whether what the work has made is removed after each of them, as large files must be. Small ones
                 stay: making files where many were just removed is slow on some file systems.
         """
-        times: list[tuple[float, float]] = []
-        peak, made = 0.0, len(self._made)
-        for number in range(rounds + 1):
-            pair = []
-            for work in (other, own):
-                if between is not None:
-                    between()
-                gc.collect()
-                with _memory() as grown:
-                    start = time.perf_counter()
-                    work()
-                    pair.append(time.perf_counter() - start)
-                peak = grown[0] if work is own and number == 0 else peak
-                while clear and len(self._made) > made:
-                    _remove(self._made.pop())
-            if number:
-                times.append((pair[0], pair[1]))
-        ratios = sorted(theirs / ours for theirs, ours in times)
+        made = len(self._made)
+        before = between or _nothing
+
+        def after() -> None:
+            while clear and len(self._made) > made:
+                _remove(self._made.pop())
+            if writes:
+                os.sync()
+
+        def timed(task: Callable[[], object]) -> float:
+            before()
+            gc.collect()
+            start = time.perf_counter()
+            task()
+            end = time.perf_counter()
+            after()
+            return end - start
+
+        def watched(task: Callable[[], object]) -> tuple[float, float]:
+            took: list[float] = []
+
+            def once() -> object:
+                start = time.perf_counter()
+                value = task()
+                took.append(time.perf_counter() - start)
+                return value
+
+            return self._watcher.peak_mb(once, before, after), took[0]
+
+        if warm:
+            once = timed(other) + timed(own)
+            (theirs, _), (ours, _) = watched(other), watched(own)
+            count = rounds or min(MOST, max(FEWEST, int(SECONDS / once)))
+            times = [_turns(timed, other, own, number) for number in range(count)]
+        else:
+            (theirs, other_time), (ours, own_time) = watched(other), watched(own)
+            times = [(other_time, own_time)]
+        ratios = sorted(first / second for first, second in times)
         result = Result(
             case=case,
             size=size,
             against=against,
-            other_ms=statistics.median(t[0] for t in times) * 1000,
-            own_ms=statistics.median(t[1] for t in times) * 1000,
+            work=work,
+            other_ms=statistics.median(first for first, _ in times) * 1000,
+            own_ms=statistics.median(second for _, second in times) * 1000,
             low=ratios[0],
             ratio=statistics.median(ratios),
             high=ratios[-1],
+            rounds=len(times),
             promised=promised,
-            memory_mb=peak,
+            memory_mb=ours,
+            other_memory_mb=theirs,
         )
         self.results.append(result)
         print(result.line(), flush=True)
 
     def finish(self) -> int:
         """Removes the folder, writes the results and gives the exit code: 1 where a promise is missed."""
+        self._watcher.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         RESULTS.mkdir(exist_ok=True)
-        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()}
-        content = {"benchmark": self.name, "machine": machine, "results": [asdict(result) for result in self.results]}
+        content = {
+            "benchmark": self.name,
+            "machine": {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()},
+            "versions": _versions(),
+            "results": [asdict(result) for result in self.results],
+        }
         (RESULTS / f"{self.name}.json").write_text(json.dumps(content, indent=1) + "\n")
         return 0 if all(result.holds for result in self.results) else 1
+
+
+def _turns(
+    timed: Callable[[Callable[[], object]], float],
+    other: Callable[[], object],
+    own: Callable[[], object],
+    number: int,
+) -> tuple[float, float]:
+    """Seconds of both; the other begins in every second round."""
+    if number % 2:
+        second = timed(own)
+        return timed(other), second
+    first = timed(other)
+    return first, timed(own)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _remove(path: Path) -> None:
@@ -154,46 +232,5 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _anonymous_mb() -> float:
-    try:
-        with open("/proc/self/status") as status:
-            return next((int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon")), 0.0)
-    except OSError:
-        return 0.0
-
-
-@contextmanager
-def _memory() -> Iterator[list[float]]:
-    """Watches the memory of this process that no file backs; gives its greatest growth."""
-    start, stop, top = _anonymous_mb(), threading.Event(), [0.0]
-
-    def watch() -> None:
-        while not stop.wait(0.01):
-            top[0] = max(top[0], _anonymous_mb() - start)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield top
-    finally:
-        stop.set()
-        thread.join()
-
-
-def table() -> str:
-    """All stored results as a Markdown table."""
-    lines = [
-        "| case | size | against | theirs, ms | tdview, ms | ratio | lowest … highest | promised | memory, MB |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for path in sorted(RESULTS.glob("*.json")):
-        for row in json.loads(path.read_text())["results"]:
-            promised = "" if row["promised"] is None else f"{row['promised']:g}"
-            cells = [row["case"], row["size"], row["against"], f"{row['other_ms']:.1f}", f"{row['own_ms']:.1f}"]
-            cells += [f"**{row['ratio']:.1f}**", f"{row['low']:.1f} … {row['high']:.1f}", promised]
-            lines.append(f"| {' | '.join(cells)} | {row['memory_mb']:.0f} |")
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
-    print(table(), end="")
+    print(report(), end="")
