@@ -381,7 +381,7 @@ describe("the table", () => {
         [0, 60],
       ],
     };
-    const { view, grid, active } = await open({ rows: 100, cols: 1, ring });
+    const { view, grid, active, said } = await open({ rows: 100, cols: 1, ring });
     expect(
       [...(grid.querySelectorAll('[role="rowheader"]') ?? [])].slice(0, 2).map((head) => head.textContent),
     ).toEqual(["60", "0"]);
@@ -391,6 +391,9 @@ describe("the table", () => {
     box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
     await settle();
     expect(active()?.textContent).toBe("50000"); // row 10 is the 50th in time
+    box.value = "1.5";
+    box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    expect(said.at(-1)).toBe("1.5 is no row number.");
   });
 
   it("tells Python of a selected range, and when there is none any more", async () => {

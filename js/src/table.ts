@@ -400,8 +400,10 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   }
 
   function jump(): void {
-    const row = Number(goto.value.replace(/[\s,_]/g, ""));
-    if (!model || goto.value.trim() === "" || !Number.isInteger(row)) return;
+    const text = goto.value.trim();
+    const row = Number(text.replace(/[\s,_]/g, ""));
+    if (!model || !text) return;
+    if (!Number.isInteger(row)) return ctx.notify(`${text} is no row number.`, "warning");
     toStorage(row);
     grid.element.focus();
   }
@@ -547,6 +549,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       if (!next) return;
       const at = next.rows?.[0] ?? null;
       if (!same) view = {};
+      if (!same) goto.value = "";
       if (!same) grid.element.classList.add("tdv-opening");
       void open(same, at).finally(() => selection === next && grid.element.classList.remove("tdv-opening"));
     },
