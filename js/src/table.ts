@@ -403,9 +403,11 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     const text = goto.value.trim();
     const row = Number(text.replace(/[\s,_]/g, ""));
     if (!model || !text) return;
-    if (!Number.isInteger(row)) return ctx.notify(`${text} is no row number.`, "warning");
-    toStorage(row);
-    grid.element.focus();
+    if (!Number.isInteger(row)) ctx.notify(`${text} is no row number.`, "warning");
+    else {
+      toStorage(row);
+      grid.element.focus();
+    }
   }
 
   /** Shows an index of axis 0, whatever the order. */
