@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdview.cli.arguments import Verbs, add_key, add_verb, node_at, row_numbers, row_ranges
 from tdview.cli.output import progress, say, say_json
 from tdview.cli.side import Side, put_before, side_at
-from tdview.tree.text import nbytes_text
+from tdview.tree.text import nbytes_text, tree_lines
 
 if TYPE_CHECKING:
     from tdview.tree.leaf import Leaf
@@ -64,8 +64,9 @@ def _ls(args: argparse.Namespace) -> int:
     node = _open(args)
     if args.json:
         say_json([_entry(found) for found in node.walk()])
-    else:
-        say(node)
+        return 0
+    for line in tree_lines(node):
+        say(line)
     return 0
 
 

@@ -13,7 +13,7 @@ from tdview.errors import TdviewError
 if TYPE_CHECKING:
     from tdview.tree.node import Node
 
-__all__ = ["describe", "kind_words", "nbytes_text", "one_line", "quoted", "shape_text", "text_tree"]
+__all__ = ["describe", "kind_words", "nbytes_text", "one_line", "quoted", "shape_text", "text_tree", "tree_lines"]
 
 _MAX_LINES = 200
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
@@ -95,7 +95,7 @@ def one_line(node: Node) -> str:
 def text_tree(node: Node, *, max_lines: int = _MAX_LINES) -> str:
     """A node and all below as an indented text tree of at most `max_lines` lines."""
     lines: list[str] = []
-    for line in _lines(node, "", ""):
+    for line in tree_lines(node):
         if len(lines) >= max_lines:
             lines.append(f"… more than {max_lines} lines; take an entry: node[key]")
             break
@@ -103,15 +103,16 @@ def text_tree(node: Node, *, max_lines: int = _MAX_LINES) -> str:
     return "\n".join(lines)
 
 
-def _lines(node: Node, head: str, indent: str) -> Iterator[str]:
-    stack: list[tuple[Node, str, str]] = [(node, head, indent)]
+def tree_lines(node: Node) -> Iterator[str]:
+    """A node and all below, a line each; a level is read when its lines are asked for."""
+    stack: list[tuple[Node, str, str]] = [(node, "", "")]
     while stack:
         node, head, indent = stack.pop()
         yield f"{head}{_line(node)}"
         if node.is_leaf:
             continue
         below = node.children()
-        for i, child in reversed(list(enumerate(below[: _MAX_LINES + 1]))):
+        for i, child in reversed(list(enumerate(below))):
             last = i == len(below) - 1
             stack.append((child, f"{indent}{'└─ ' if last else '├─ '}", f"{indent}{'   ' if last else '│  '}"))
 

@@ -123,6 +123,12 @@ def test_ls_needs_no_tensor_library_and_ends_quietly_when_its_reader_does(buffer
     assert (piped.stdout, piped.stderr) == ("[\n", "")
 
 
+def test_ls_prints_every_entry_of_a_wide_save(tdview, tmp_path: Path) -> None:
+    write_save(tmp_path / "wide", {f"x{i:03d}": ("uint8", [1]) for i in range(500)}, batch_size=[1])
+    lines = tdview("ls", tmp_path / "wide").out.splitlines()
+    assert (len(lines), lines[-1]) == (501, "└─ x499  uint8 [1]")
+
+
 def test_show_puts_what_the_buffer_says_of_rows_before_their_values(tdview, buffer: Path) -> None:
     frame = side_columns(buffer).iloc[[35, 36]]
     lines = tdview("show", buffer, "index", "--rows", "35:37", "--side").out.splitlines()
