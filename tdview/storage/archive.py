@@ -21,9 +21,9 @@ from tdview.storage.zip_directory import METHODS, ZipDirectory, ZipEntry, local_
 
 __all__ = ["ArchiveStore"]
 
-_KEPT_BYTES = 1 << 25
-_WHOLE_BYTES = 1 << 24  # compressed payloads of more bytes are read forwards rather than inflated whole
-_PIECE_BYTES = 1 << 18
+_KEPT_BYTES = 1 << 24
+_WHOLE_BYTES = 1 << 23  # compressed payloads of more bytes are read forwards rather than inflated whole
+_PIECE_BYTES = 1 << 16
 _MAX_DEPTH = 200
 
 
@@ -194,7 +194,7 @@ class ArchiveStore:
         return memoryview(self._inflate(entry, mapped[start : start + entry.compressed], nbytes, where))
 
     def _inflate(self, entry: ZipEntry, data: memoryview, nbytes: int, where: str) -> bytearray:
-        """The inflated entry; small ones, up to 32 MB in all, are kept for the next page of the same leaf."""
+        """The inflated entry; small ones, up to 16 MB in all, are kept for the next page of the same leaf."""
         key = (entry.name, nbytes)
         with self.lock:
             if key in self._inflated:

@@ -14,7 +14,7 @@ __all__ = ["ForwardReaders"]
 _OF_ONE = 4
 """Readers of one entry: two ends of a ring, and rows that are compared with rows further on."""
 _OF_ALL = 64
-_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 16 << 20
 
 
 class _Reader:
@@ -61,7 +61,7 @@ class ForwardReaders:
     """The readers of the entries of one archive.
 
     A range behind a reader is read on from there, another one from the start of the entry. Together they keep at
-    most 32 MB, and the last range of one entry is twice in memory while it is read.
+    most 16 MB, and the last range of one entry is twice in memory while it is read.
     """
 
     def __init__(self) -> None:
