@@ -6,13 +6,15 @@ It does not know what a block is asked; the results are those of the serial engi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from contextlib import closing
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tdview.analysis.blocks import Engine, SerialEngine, run_chunk
 from tdview.analysis.parts import Options
 from tdview.analysis.replay import Buffer
-from tdview.errors import ArgumentError, NotSupportedError
+from tdview.analysis.workers import batched, current_client, on_client, on_threads
+from tdview.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tdview.tree.node import Node
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["DaskEngine"]
 
 T = TypeVar("T")
-_BATCHES = 16  # batches a call is cut into: few enough that a task outweighs its overhead, enough to report progress
 
 
 class DaskEngine(Engine):
@@ -33,7 +34,7 @@ class DaskEngine(Engine):
         if node.store.form == "memory":
             raise ArgumentError("engine: a save in memory cannot be opened by dask workers; use engine='serial'")
         self.place = (str(node.root.store.location), node.path, _frozen(options))
-        self.client = client if client is not None else _current_client()
+        self.client = client if client is not None else current_client()
 
     def run(
         self, buffer: Buffer, function: Callable[..., T], spans: Sequence[tuple[int, int]], arguments: tuple[Any, ...]
@@ -41,56 +42,27 @@ class DaskEngine(Engine):
         if any(column.forward for column in buffer.columns.values()):
             # Every worker would inflate a payload from its start: one pass after the other is less work.
             return SerialEngine().run(buffer, function, spans, arguments)
-        size = max(1, -(-len(spans) // _BATCHES))
-        batches = [tuple(spans[i : i + size]) for i in range(0, len(spans), size)]
-        results: list[T] = []
         if self.client is not None:
-            futures = self.client.map(
-                _run, batches, place=self.place, function=function, arguments=arguments, pure=False
-            )
-            try:
-                for future in futures:
-                    buffer.tick()
-                    results += future.result()
-            except BaseException:
-                self.client.cancel(futures)
-                raise
-            return results
-        dask = _dask()
-        buffer.tick()
+            work = partial(_run, place=self.place, function=function, arguments=arguments)
+            found = on_client(self.client, work, batched(spans))
+        else:
+            buffer.tick()
 
-        def in_thread(batch: Sequence[tuple[int, int]]) -> list[T]:
-            return [run_chunk(function, buffer, start, stop, arguments) for start, stop in batch]
+            def in_thread(batch: Sequence[tuple[int, int]]) -> list[T]:
+                return [run_chunk(function, buffer, start, stop, arguments) for start, stop in batch]
 
-        tasks = [dask.delayed(in_thread, pure=False)(batch) for batch in batches]
-        for part in dask.compute(*tasks, scheduler="threads"):
-            results += part
+            found = on_threads(in_thread, batched(spans))
+        results: list[T] = []
+        with closing(found):
+            for part in found:
+                buffer.tick()
+                results += part
         return results
 
     def close(self) -> None:
         """Lets the workers close the files of the save."""
         if self.client is not None:
             self.client.run(_forget)
-
-
-def _dask() -> Any:
-    try:
-        import dask
-    except ImportError as exc:
-        raise NotSupportedError("engine='dask' needs dask: pip install 'tdview[dask]'") from exc
-    return dask
-
-
-def _current_client() -> Any:
-    _dask()
-    try:
-        from distributed import get_client
-    except ImportError:
-        return None
-    try:
-        return get_client()
-    except ValueError:
-        return None
 
 
 def _frozen(options: Options) -> tuple[Any, ...]:
