@@ -29,7 +29,6 @@ from tdview.operations.append import Buffer, RowWriter
 from tdview.operations.growth import GrowingLeaf, GrowingLevel, GrowingSave, SavedValue, read_growing
 from tdview.operations.progress import Progress
 from tdview.storage.lock import writer_lock
-from tdview.storage.store import absolute
 
 __all__ = ["Appender", "append_memmap"]
 
@@ -133,7 +132,7 @@ class Appender:
         self._pending_rows = self._pending_nbytes = 0
         self._writer: RowWriter | None = None
         self._resources = ExitStack()
-        path = absolute(Path(prefix))
+        path = Path(prefix)
         if path.is_dir():
             self._resources.enter_context(writer_lock(path))
         try:

@@ -29,6 +29,7 @@ from tdview.format.meta import META_LIMIT, LeafEntry, LevelMeta, NestedEntry, pa
 from tdview.format.payload import META, payload_file, payload_nbytes
 from tdview.format.torchrl import STORAGE_META
 from tdview.storage.leftovers import APPEND_TMP, level_fields, names_level
+from tdview.storage.store import absolute
 
 __all__ = ["GrowingLeaf", "GrowingLevel", "GrowingSave", "MetaTemplate", "SavedValue", "read_growing"]
 
@@ -135,6 +136,7 @@ def read_growing(prefix: Path) -> GrowingSave:
         what = "expected a saved directory; an archive cannot grow" if prefix.exists() else "there is no such directory"
         raise NotADirectoryValue(f"{prefix}: {what}")
     _check_place(prefix)
+    prefix = absolute(prefix)
     root = _read_level(prefix, "", (), 0)
     if isinstance(root, SavedValue):
         raise ArgumentError(f"{prefix}: {_KINDS['non_tensor']} cannot grow")

@@ -85,7 +85,8 @@ def pack_memmap(
     check_level(method, compresslevel)
     workers = worker_count(num_threads)
     if not (source / META).is_file():
-        raise ArgumentError(f"{source}: expected a directory with a {META}, as a save has")
+        missing = "" if source.exists() else "; there is no such directory"
+        raise ArgumentError(f"{source}: expected a directory with a {META}, as a save has{missing}")
     if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(source)):
         raise ArgumentError(f"{path}: the archive lies inside the directory that is packed; put it elsewhere")
     now = stamp(source_date_epoch=os.environ.get("SOURCE_DATE_EPOCH"))

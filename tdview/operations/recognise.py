@@ -39,6 +39,8 @@ def open_archive(path: Path | str) -> tuple[memoryview, ZipDirectory]:
         mapped = map_file(path, os.stat(path).st_size, "read")
         directory = read_zip_directory(mapped, path)
     except (TdviewError, OSError) as error:
+        if not os.path.exists(path):
+            raise ArgumentError(f"{path}: expected an archive; there is no such file") from error
         reason = f" ({error})" if isinstance(error, TdviewError) and not os.path.isdir(path) else ""
         raise ArgumentError(f"{path}: expected an archive{reason}") from error
     if META not in directory:

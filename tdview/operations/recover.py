@@ -77,5 +77,6 @@ def recover_save(prefix: Path | str) -> Literal["completed", "restored", "discar
 def _directory(prefix: Path | str) -> Path:
     root = Path(prefix)
     if not root.is_dir():
-        raise NotDirectoryError(f"{root}: expected a saved directory")
+        missing = "" if root.exists() else "; there is no such directory"
+        raise NotDirectoryError(f"{root}: expected a saved directory{missing}")
     return root

@@ -94,3 +94,19 @@ def test_ctrl_c_stops_long_work_without_a_traceback(tmp_path: Path) -> None:
     work.send_signal(signal.SIGINT)
     out, err = work.communicate(timeout=30)
     assert (work.returncode, out, err) == (130, "", "tdview: stopped\n")
+
+
+def test_a_path_that_is_not_there_is_said_to_be_missing(tdview, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    for words in (
+        ("pack", gone, tmp_path / "x.tdz"),
+        ("unpack", gone, tmp_path / "x"),
+        ("refresh", gone),
+        ("append", gone, gone),
+        ("recover", gone),
+        ("ls", gone),
+    ):
+        ran = tdview(*words)
+        assert (ran.code, "there is no such" in ran.err) == (2, True), words
+        assert not list(tmp_path.iterdir())
+    assert "there is no such" not in tdview("unpack", tmp_path, tmp_path / "x").err
