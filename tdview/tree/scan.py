@@ -62,6 +62,8 @@ def _checked(root: Node) -> Node:
 
 def open_root(path: str | os.PathLike[str], mode: Mode = "r") -> Node:
     """As `scan`, but a save whose top level is damaged gives a node with problems."""
+    if not os.fspath(path):  # an unset variable is not the working directory
+        raise MissingFileError(f"{path!r}: expected a path, got nothing")
     location = Path(path)
     if location.name == META and location.is_file():
         location = location.parent

@@ -426,6 +426,13 @@ def test_what_may_not_be_read_is_said_to_be_so(save: Path, monkeypatch: pytest.M
     assert [problem.code for problem in caught.value.problems] == ["unreadable"]
 
 
+def test_an_empty_path_is_not_the_working_directory(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(save)
+    assert list(scan("."))
+    with pytest.raises(MissingFileError):
+        scan("")
+
+
 def test_a_removed_working_directory_is_no_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
