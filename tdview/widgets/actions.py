@@ -22,6 +22,7 @@ from tdview.errors import AlreadyExistsError, ArgumentError, NotSupportedError, 
 from tdview.tree.text import nbytes_text
 from tdview.widgets.messages import bool_arg, str_arg
 from tdview.widgets.selection import Selection
+from tdview.widgets.tree_ops import rows_text
 
 if TYPE_CHECKING:
     from tdview.tree.node import Node
@@ -204,7 +205,7 @@ def _row_count(rows: Any) -> int | None:
 
 
 def _rows_text(count: int | None) -> str:
-    return "the rows" if count is None else "1 row" if count == 1 else f"{count} rows"
+    return "the rows" if count is None else rows_text(count)
 
 
 def _forecast(browser: Browser, args: dict[str, Any]) -> str:
@@ -217,7 +218,7 @@ def _forecast(browser: Browser, args: dict[str, Any]) -> str:
     except TdviewError as error:
         return str(error)
     have = root.batch_size[0] if root.batch_size else 0
-    text = f"{_rows_text(added)} behind {have}" if added is not None else "The number of rows is not known"
+    text = f"{_rows_text(added)} behind {have:,}" if added is not None else "The number of rows is not known"
     if added is None or not have or not browser.counted.complete:
         return text
     result = browser.counted.nbytes * (have + added) // have

@@ -104,7 +104,7 @@ def _kind_text(root: Node) -> str:
 def _rows_text(root: Node) -> str:
     fill = root.fill
     if fill is not None and (root.kind == "replay_buffer" or not fill.full):
-        text = f"{fill.rows} of {fill.capacity} rows" + ("" if fill.certain else " (guessed)")
+        text = f"{fill.rows:,} of {fill.capacity:,} rows" + ("" if fill.certain else " (guessed)")
         seam = fill.seam
         return f"{text}, oldest at {seam}" if seam is not None else text
     batch = root.batch_size

@@ -111,8 +111,8 @@ def _leaf_facts(leaf: Leaf) -> dict[str, Any]:
 
 
 def rows_text(count: int) -> str:
-    """``1 row``, ``256 rows``."""
-    return "1 row" if count == 1 else f"{count} rows"
+    """``1 row``, ``256 rows``, ``1,000,000 rows``."""
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _note(node: Node) -> str:

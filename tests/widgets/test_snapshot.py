@@ -49,7 +49,9 @@ def test_a_ring_says_where_it_begins(tmp_path: Path) -> None:
     assert one_line(root, "r+", count_leaves(root)).startswith("<tdview.Browser buffer: replay buffer, ")
 
 
-@pytest.mark.parametrize(("batch", "text"), [([1], "1 row"), ([6], "6 rows"), ([6, 4], "batch [6, 4]"), ([], "")])
+@pytest.mark.parametrize(
+    ("batch", "text"), [([1], "1 row"), ([6], "6 rows"), ([7000], "7,000 rows"), ([6, 4], "batch [6, 4]"), ([], "")]
+)
 def test_rows_are_told_as_the_batch_size_has_them(tmp_path: Path, batch: list[int], text: str) -> None:
     root = tdview.scan(write_save(tmp_path / "run", {"x": ("bool", [*batch, 2])}, batch_size=batch))
     assert head_of(root, "r", count_leaves(root), 0)["rowsText"] == text
