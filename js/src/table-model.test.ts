@@ -261,4 +261,14 @@ describe("side columns", () => {
     expect(model.boxes([0, 6, 0, 3]).map(({ path }) => path)).toEqual([["a"]]);
     expect(model.code("run", [0, 2, 0, 2])).toContain("level.frame(rows=slice(0, 2))");
   });
+
+  it("names the whole nested tensor in code: its rows are no rows of the leaf", () => {
+    const columns = [column(["tensor"], []), column(["position"], []), column(["x"], [2])];
+    const model = tableModel(
+      selection({ nested: true, shape: [3, -1, 2] }),
+      info({ columns, batch: [6], cols: 4, base: ["x"] }),
+    );
+    expect(model.code("run", [0, 2, 2, 4])).toBe('import tdview\n\nleaf = tdview.scan("run")["x"]\nleaf.numpy()');
+    expect(model.header(3).text).toBe("x[1]");
+  });
 });

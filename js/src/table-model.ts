@@ -183,6 +183,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
   function code(location: string, whole: Rect): string {
     const rect = behind(whole);
     const spans = runs(rect[0], rect[1]);
+    if (selection.nested) return python(pyNode(location, path), "leaf", ["numpy()"], "numpy", "np");
     if (isLevel) {
       const keys: string[] = [];
       for (let col = rect[2]; col < rect[3]; col++) {

@@ -302,7 +302,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
           ? "Select this leaf to edit its elements."
           : format === "hex"
             ? "Bits are not edited: choose another number format."
-            : !table.isLevel && !selection?.writable
+            : (!table.isLevel || selection?.nested) && !selection?.writable
               ? "This leaf cannot be edited in place: it is compressed, a view, or damaged. Info says more."
               : cell === undefined
                 ? "This cell is still loading."

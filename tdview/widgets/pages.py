@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tdview.errors import ArgumentError, NotSupportedError, shown
 from tdview.widgets.messages import Reply, bool_arg, int_arg, path_arg, str_arg
+from tdview.widgets.nested_plane import LEAD, NestedPlane
 from tdview.widgets.planes import (
     Asked,
     Box,
@@ -108,8 +109,7 @@ def plane_of(node: Node, view: object) -> Plane:
             raise NotSupportedError(f"{'.'.join(node.path)}: a non-tensor has no table; its value is under Info")
         return LevelPlane(node, order)
     if leaf.is_nested:
-        name = ".".join(leaf.path)
-        raise NotSupportedError(f"{name}: the rows of a nested tensor differ in shape, so it has no table")
+        return NestedPlane(leaf)
     beside = _beside(leaf, view.get("with", []), order)
     if beside is not None:
         return beside
@@ -281,6 +281,8 @@ def _npy(plane: Plane, rows: Span, cols: Span, call: Call) -> bytes:
         raise NotSupportedError("an NPY file has one dtype; take CSV or Parquet for ages and priorities")
     if isinstance(plane, LevelPlane):
         raise NotSupportedError("an NPY file has one dtype, a level has several; take CSV or Parquet, or a single leaf")
+    if isinstance(plane, NestedPlane):
+        cols = max(cols[0], LEAD), max(cols[1], LEAD + 1)  # the elements, without the numbers in front
     call.progress(0, 1)
     out = io.BytesIO()
     np.save(out, np.ascontiguousarray(plane.read(rows, cols)[0].values), allow_pickle=False)
