@@ -41,7 +41,7 @@ class Savable:
             prefix: directory to write to; an archive if it ends with ``.tdz``. None writes into the directory of
                 the container where it is memory-mapped already, else into anonymous shared memory.
             copy_existing: whether a leaf that lies in a file at another path may be copied.
-            num_threads: threads that write; 0 and 1 write one file after the other.
+            num_threads: threads that write; 1 writes one file after the other, 0 all but large ones.
             return_early: with ``num_threads > 1``, returns a `TensorDictFuture` at once.
             share_non_tensor: whether processes see each other's writes to non-tensor values: such a value is read
                 from its file at each access. Needs a directory.

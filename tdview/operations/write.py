@@ -28,6 +28,8 @@ __all__ = ["HEADERS_NBYTES", "check_names", "worker_count", "write_archive", "wr
 
 _ZEROS = memoryview(bytes(1 << 20))
 _NAME_LIMIT = 255
+_LARGE = 8 << 20
+"""Files of so many bytes are written by several threads unless the number of threads is given."""
 HEADERS_NBYTES = 256
 """About how many bytes the headers of a zip entry take."""
 
@@ -102,7 +104,8 @@ def write_directory(
 
     Args:
         existsok: if False, an existing file at the place of a new one is an error.
-        num_threads: threads that write; 0 and 1 write in the calling one. Helps with a few large leaves.
+        num_threads: threads that write; 1 writes in the calling one, and so does 0, but for several large files,
+            which are written by as many threads as the process may use, at most four, if there is no `progress`.
         atomic: the directory is replaced as a whole by one rename; then every file in it that is not part of the
             new save is gone. Without it, the old files are replaced one by one.
         progress: called with bytes.
@@ -191,7 +194,9 @@ class _Files:
 
     def __init__(self, level: SourceLevel, progress: Progress | None, num_threads: int) -> None:
         self.level = level
-        self._num_threads = num_threads
+        self._num_threads, self._smallest = num_threads, 0
+        if not num_threads and progress is None and self._many_large():
+            self._num_threads, self._smallest = min(worker_count(None), 4), _LARGE
         self._tally = Tally(progress, _payload_nbytes(level) if progress else 0)
 
     def walk(self) -> Iterator[tuple[str, SourceFile]]:
@@ -199,6 +204,9 @@ class _Files:
         for path, level in self.level.walk():
             for file in level.files:
                 yield (f"{path}/{file.name}" if path else file.name), file
+
+    def _many_large(self) -> bool:
+        return sum(file.nbytes >= _LARGE and file.blocks is not None for _, file in self.walk()) > 1
 
     def write(self, root: str, kept: set[str] | frozenset[str] = frozenset()) -> None:
         """Writes all files but the `kept` ones below `root`; removes what it made if it fails."""
@@ -218,7 +226,7 @@ class _Files:
                     if kept and (f"{path}/{file.name}" if path else file.name) in kept:
                         continue
                     goal = f"{directory}/{file.name}"
-                    if pool is not None:
+                    if pool is not None and file.nbytes >= self._smallest:
                         jobs.append(pool.submit(self._write_file, goal, file, made))
                     else:
                         self._write_file(goal, file, made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,29 @@ def test_a_new_directory_holds_every_file_of_the_source(tmp_path: Path, threads:
     write_directory(NEW, tmp_path / "x" / "s", num_threads=threads, progress=lambda *now: told.append(now))
     assert on_disk(tmp_path / "x" / "s") == contents(NEW)
     assert told[-1] == (6012, 6012)
+
+
+@pytest.mark.parametrize(("threads", "told"), [(0, False), (0, True), (1, False)])
+def test_only_large_files_are_written_by_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, told: bool
+) -> None:
+    monkeypatch.setattr("tdview.operations.write._LARGE", 1000)
+    monkeypatch.setattr("tdview.operations.write.worker_count", lambda _asked: 2)
+    here: dict[str, bool] = {}
+
+    def file(name: str, nbytes: int) -> SourceFile:
+        def blocks() -> Iterator[bytes]:
+            here[name] = threading.current_thread() is threading.main_thread()
+            yield bytes(nbytes)
+
+        return SourceFile(name=name, nbytes=nbytes, blocks=blocks)
+
+    level = SourceLevel(name="", meta=b"{}", files=(file("a", 1000), file("b", 10), file("c", 1000)))
+    write_directory(level, tmp_path / "s", num_threads=threads, progress=(lambda *_: None) if told else None)
+    seen = dict(here)
+    assert on_disk(tmp_path / "s") == contents(level)
+    apart = threads == 0 and not told
+    assert seen == {"a": not apart, "b": True, "c": not apart}
 
 
 @pytest.mark.parametrize("atomic", [False, True])
