@@ -2,14 +2,17 @@
  * This module knows the Episodes panel: the strip, and a table with a line per episode.
  * It does not know how episodes are found.
  */
-import type { Context, View } from "./context";
+import type { Context, Selection, View } from "./context";
 import { h, link, setText } from "./dom";
+import type { Path } from "./protocol";
 import { createStrip, type Episode, numberText } from "./strip";
 import { createTask } from "./task";
 import { bytesText } from "./text";
 
 /** Reply of `episodes`. */
 export type Episodes = {
+  /** The save that holds the path that was asked for. */
+  readonly path: Path;
   readonly summary: string;
   readonly episodes: readonly Episode[];
   /** Number of all episodes; the list may be cut. */
@@ -25,20 +28,28 @@ export function createEpisodes(ctx: Context): View {
   const body = h("div", { class: "tdv-report" });
   const run = link("find again", () => void ask());
   const element = h("div", { class: "tdv-audit" }, h("div", { class: "tdv-bar" }, summary, run), task.element, body);
-  let asked = -1;
+  let wanted: Path = [];
+  let shown: { readonly generation: number; readonly path: Path } | null = null;
+
+  /** Whether what is shown are the episodes of the save that holds the selected node. */
+  const current = () =>
+    shown?.generation === ctx.state.head.generation && shown.path.every((part, place) => part === wanted[place]);
 
   async function ask(): Promise<void> {
-    asked = ctx.state.head.generation;
-    const reply = await task.run<Episodes>("episodes", {}, "Finding episodes");
+    const { generation } = ctx.state.head;
+    shown = { generation, path: wanted };
+    body.replaceChildren();
+    const reply = await task.run<Episodes>("episodes", { path: wanted }, "Finding episodes");
     if (!reply) return;
+    shown = { generation, path: reply.path };
+    if (!current()) return void ask(); // another save was selected meanwhile
     setText(summary, reply.summary || "No episodes: there are no end flags.");
     if (reply.episodes.length) body.replaceChildren(createStrip(reply.episodes, pick), createList(reply));
-    else body.replaceChildren();
   }
 
   function pick(episode: Episode): void {
     const rows = episode.rows[0];
-    if (rows) ctx.select([], { rows, tab: "Table" });
+    if (rows) ctx.select(shown?.path ?? [], { rows, tab: "Table" });
   }
 
   function createList(reply: Episodes): HTMLElement {
@@ -70,8 +81,9 @@ export function createEpisodes(ctx: Context): View {
 
   return {
     element,
-    show() {
-      if (asked === ctx.state.head.generation || task.running) return;
+    show(selection: Selection | null) {
+      wanted = selection?.path ?? [];
+      if (current() || task.running) return;
       if (ctx.state.head.nbytes <= AUTO_NBYTES) void ask();
       else setText(summary, `Reads the end flags of ${bytesText(ctx.state.head.nbytes)}.`);
     },

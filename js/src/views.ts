@@ -18,15 +18,15 @@ const noValue: Reason = ({ kind }) =>
       ? "These are no tensors. They are listed under Info."
       : null;
 
+const severalSaves: Reason = ({ kind }) =>
+  kind === "collection" ? "This holds several saves. Select one of them in the tree." : null;
+
 const noNumbers: Reason = (selection, ctx) =>
   selection.nested
     ? "The tensors of a nested tensor differ in shape. Info lists the shapes; numpy() of the leaf gives the tensors."
     : noValue(selection, ctx);
 
-const noTable: Reason = (selection, ctx) =>
-  selection.kind === "collection"
-    ? "This holds several saves. Select one of them in the tree."
-    : noNumbers(selection, ctx);
+const noTable: Reason = (selection, ctx) => severalSaves(selection, ctx) ?? noValue(selection, ctx);
 
 const noImages: Reason = (selection, ctx) =>
   noValue(selection, ctx) ??
@@ -35,9 +35,6 @@ const noImages: Reason = (selection, ctx) =>
     : mayHoldImages(selection)
       ? null
       : "No images here: they are leaves of shape [T, C, H, W], [T, H, W, C] or [T, H, W].");
-
-const noEpisodes: Reason = (_, { state }) =>
-  state.head.kind === "collection" ? "Episodes belong to one save. Open a member of the collection by itself." : null;
 
 export type Views = {
   readonly tabs: readonly Tab[];
@@ -54,7 +51,11 @@ export function createViews(ctx: Context, load: () => Promise<Panels>, onReport:
     { name: "Plot", create: () => lazyView(ctx, load, (panels) => panels.createPlot(ctx)), empty: noNumbers },
     { name: "Frames", create: () => lazyView(ctx, load, (panels) => panels.createFrames(ctx)), empty: noImages },
     { name: "Stats", create: () => lazyView(ctx, load, (panels) => panels.createStats(ctx)), empty: noValue },
-    { name: "Episodes", create: () => lazyView(ctx, load, (panels) => panels.createEpisodes(ctx)), empty: noEpisodes },
+    {
+      name: "Episodes",
+      create: () => lazyView(ctx, load, (panels) => panels.createEpisodes(ctx)),
+      empty: severalSaves,
+    },
     {
       name: "Audit",
       create: () =>

@@ -57,6 +57,25 @@ def test_an_episode_leads_to_its_rows(lab: Lab, page: Page) -> None:
     expect(widget.get_by_role("grid").get_by_role("rowheader", name=first, exact=True).first).to_be_visible()
 
 
+def test_each_save_of_a_collection_has_its_episodes(lab: Lab, page: Page) -> None:
+    write_replay_buffer(lab.folder / "runs" / "long")
+    write_replay_buffer(lab.folder / "runs" / "short", steps=100)
+    _, widget = opened(lab, page, "tdview.open('runs')")
+    widget.get_by_role("tab", name="Episodes").click()
+    expect(widget.get_by_role("tabpanel", name="Episodes").get_by_text("This holds several saves")).to_be_visible()
+    counts = []
+    for name in ("long", "short"):
+        widget.get_by_role("treeitem", name=name).click()
+        lines = widget.get_by_role("region", name="List of episodes").get_by_role("row")
+        if counts:
+            expect(lines).not_to_have_count(counts[-1])
+        expect(lines.nth(1)).to_be_visible(timeout=60_000)
+        counts.append(lines.count())
+    assert counts[0] > counts[1]
+    widget.get_by_role("button", name="show rows").nth(1).click()
+    expect(widget.locator(".tdv-title")).to_contain_text("short")
+
+
 def test_code_and_key_are_copied(lab: Lab, page: Page) -> None:
     rows_of(lab.folder / "run", 6, 1)
     _, widget = opened(lab, page, "tdview.open('run')")

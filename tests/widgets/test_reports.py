@@ -64,4 +64,23 @@ def test_episodes_have_rows_length_return_and_end(save: Path, view_of: Callable[
 
 def test_a_save_without_end_flags_has_no_summary(tmp_path: Path, view_of: Callable[[Any], View]) -> None:
     view = view_of(tdview.open(write_save(tmp_path / "run", {"x": {"y": ("float32", [0, 2])}}, batch_size=[0])))
-    assert view.ask("episodes") == {"summary": "", "episodes": [], "total": 0}
+    assert view.ask("episodes") == {"path": [], "summary": "", "episodes": [], "total": 0}
+
+
+def test_episodes_of_a_collection_are_those_of_the_save_that_holds_the_path(
+    save: Path, view_of: Callable[[Any], View]
+) -> None:
+    both = save.parent / "both"
+    both.mkdir()
+    save.rename(both / "first")
+    only = view_of(tdview.open(both))
+    assert only.ask("episodes", {"path": []})["path"] == ["first"]
+
+    write_save(both / "second", {"x": {"y": ("float32", [0, 2])}}, batch_size=[0])
+    view = view_of(tdview.open(both))
+    for path in (["first"], ["first", "next", "reward"]):
+        reply = view.ask("episodes", {"path": path})
+        assert (reply["path"], reply["total"]) == (["first"], 3)
+    assert view.ask("episodes", {"path": ["second"]})["total"] == 0
+    assert view.refused("episodes", {"path": []}) == "NotSupportedError"
+    assert view.refused("episodes", {"path": ["third"]}) == "KeyMissingError"
