@@ -36,13 +36,13 @@ export function indexed(mapping: Mapping, axis: number, place: number): Mapping 
 
 export type Dims = { readonly element: HTMLElement; show(selection: Selection, mapping: Mapping): void };
 
-/** One control per axis: what it does, and a slider for one that stands at an index. Hidden for two axes and fewer. */
+/** One control per axis: what it does, and a slider for one that stands at an index. Hidden for two axes and fewer, and for a nested tensor. */
 export function createDims(onChange: (mapping: Mapping, done: boolean) => void): Dims {
   const element = h("div", { class: "tdv-dims", role: "group", "aria-label": "Dimensions" });
 
   function show(selection: Selection, mapping: Mapping): void {
     const shape = selection.shape ?? [];
-    element.hidden = shape.length < 3;
+    element.hidden = shape.length < 3 || selection.nested;
     element.replaceChildren(...shape.map((size, axis) => control(selection, mapping, axis, size)));
   }
 

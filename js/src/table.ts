@@ -303,7 +303,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
           : format === "hex"
             ? "Bits are not edited: choose another number format."
             : (!table.isLevel || selection?.nested) && !selection?.writable
-              ? "This leaf cannot be edited in place: it is compressed, a view, or damaged. Info says more."
+              ? "This leaf cannot be edited in place: it is nested, compressed, a view, or damaged. Info says more."
               : cell === undefined
                 ? "This cell is still loading."
                 : "";
@@ -450,7 +450,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   /** The controls of the axes, which come with the second bundle: few leaves have three. */
   function drawDims(leaf: Selection, mapping: Mapping): void {
     if (dims) dims.show(leaf, mapping);
-    else if ((leaf.shape ?? []).length > 2)
+    else if ((leaf.shape ?? []).length > 2 && !leaf.nested)
       load().then(
         (panels) => {
           dims ??= panels.createDims(remap);

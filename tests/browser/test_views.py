@@ -184,6 +184,22 @@ def test_a_level_is_a_table_and_exports(lab: Lab, page: Page) -> None:
     assert lines[-1] == "5,5.0,5.015625,True"
 
 
+def test_a_nested_tensor_is_a_table_to_be_read(lab: Lab, page: Page) -> None:
+    path = write_save(lab.folder / "run", {"tok": ("float32", [2, 2], numbers(3, 2).tobytes())}, batch_size=[2])
+    np.array([[1, 2], [2, 2]], "<i8").tofile(path / "tok.shape.memmap")
+    meta = json.loads((path / "meta.json").read_text())
+    meta["tok"]["is_nested"] = True
+    (path / "meta.json").write_text(json.dumps(meta))
+    notebook = lab.open(page, ["import tdview; b = tdview.open('run', mode='r+'); b.select('tok'); b"])
+    notebook.run_all()
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    expect(grid.get_by_role("columnheader")).to_have_text(["row", "tensor", "position", "tok[0]", "tok[1]"])
+    expect(grid.get_by_role("row").last).to_contain_text("2.0156")
+    grid.focus()
+    page.keyboard.press("Enter")
+    expect(cell.get_by_text("it is nested")).to_be_visible()
+
+
 def test_a_long_export_says_how_far_it_is_and_stops(lab: Lab, page: Page) -> None:
     notebook = open_save(lab, page, {"x": ("float32", [1_000_000, 4])}, [1_000_000], "x")
     cell, grid = notebook.cell(0), grid_of(notebook)
