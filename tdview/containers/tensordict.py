@@ -208,10 +208,19 @@ class TensorDict(Savable, TensorDictBase):
         return TensorDict._made({}, self._batch_size, self._device, None if self._names is None else list(self._names))
 
     def _rearranged(self, op: Op, ndim: int, names: Callable[[Names], Names]) -> TensorDict:
-        batch = batch_after(op, self._batch_size) if ndim == self.ndim else _nested_batch(op, ndim, self._batch_size)
         entries = {key: applied(op, self._get(key), ndim, names) for key in self._entries}
+        batch = self._batch_after(op, ndim, entries)
         new = None if self._names is None else [*names(self._names[:ndim]), *self._names[ndim:]]
         return TensorDict._made(entries, batch, self._device, new)
+
+    def _batch_after(self, op: Op, ndim: int, entries: dict[str, Any]) -> torch.Size:
+        """The batch size that `entries`, made by `op`, have: that of any tensor, or else what `op` makes of none."""
+        inner = len(self._batch_size)
+        for key, value in self._entries.items():
+            if isinstance(value, Tensor) and not value.is_nested:
+                shape: torch.Size = entries[key].shape
+                return shape[: len(shape) + inner - value.ndim]
+        return batch_after(op, self._batch_size) if ndim == inner else _nested_batch(op, ndim, self._batch_size)
 
     def to_tensordict(self) -> TensorDict:
         """A dense `TensorDict` of copies."""
