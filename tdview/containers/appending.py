@@ -35,6 +35,8 @@ __all__ = ["Appender", "append_memmap"]
 _PLAIN = ("tensordict", "TensorDict")
 _KEPT_OPEN = 4096
 _BUFFERED = 64 << 20
+_LARGE = 8 << 20
+"""An append of so many bytes is written rather than held back."""
 
 
 def append_memmap(
@@ -95,7 +97,8 @@ class Appender:
         flush: the number of appends after which they are written together. 1 writes each one through: when `append`
             returns, every reader sees the rows. A larger number, or None for as late as possible (when 64 MB have
             come together, at `flush` or at `close`), is many times faster; a kill then loses the appends that
-            were not written yet, and nothing else.
+            were not written yet, and nothing else. An append of 8 MB or more is never held back: it is written
+            through, after what was.
         fsync: whether what is written is synced to the disk, so that it also survives a power failure. Slow.
         allow_pickle: see `append_memmap`.
 
@@ -160,8 +163,10 @@ class Appender:
                 held back) are not in the save.
         """
         writer = self._open()
-        count, payloads = self._fit.payloads(rows, copy=self._flush_every != 1)
-        if self._flush_every == 1:
+        through = self._flush_every == 1 or self._is_large(rows)
+        count, payloads = self._fit.payloads(rows, copy=not through)
+        if through:
+            self.flush()
             self._write(writer, payloads, count)
             return
         self._pending.append(payloads)
@@ -169,6 +174,11 @@ class Appender:
         self._pending_nbytes += count * self._row_nbytes
         if self._pending_nbytes >= _BUFFERED or len(self._pending) == self._flush_every:
             self.flush()
+
+    def _is_large(self, rows: Any) -> bool:
+        """Whether to hold rows back would cost more, a copy of them, than it could save."""
+        batch = getattr(rows, "batch_size", None)
+        return bool(batch and batch[0] * self._row_nbytes >= _LARGE)
 
     def flush(self) -> None:
         """Writes what was held back, as one append."""

@@ -392,6 +392,18 @@ def test_an_appender_flushes_when_the_number_of_appends_is_reached(save: Path) -
             Appender(save, flush=bad)
 
 
+def test_a_large_append_is_written_through_after_what_waits(save: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Appender(save, flush=None) as appender:
+        monkeypatch.setattr("tdview.containers.appending._LARGE", 2 * appender._row_nbytes)
+        appender.append(example(1, 3))
+        assert tdview.scan(save).batch_size == (3,)
+        appender.append(example(2, 4))
+        assert tdview.scan(save).batch_size == (6,)
+        appender.append(example(1, 6))
+        assert appender.rows == 7
+    assert load_memmap(save)["index"].tolist() == list(range(7))
+
+
 def test_a_closed_appender_says_so(save: Path) -> None:
     appender = Appender(save)
     assert str(save) in repr(appender)
