@@ -71,7 +71,7 @@ export function createFooter(
     const writable = head.mode === "r+";
     const archive = head.form === "archive";
     undo.hidden = redo.hidden = edits.hidden = !writable;
-    append.hidden = !writable || head.kind === "collection" || head.kind === "replay_buffer"; // a ring has no end
+    append.hidden = !writable || !head.rowsText || head.kind === "replay_buffer"; // a ring has no end
     undo.disabled = !state.undo;
     redo.disabled = !state.redo;
     undo.classList.toggle("tdv-primary", state.undo);

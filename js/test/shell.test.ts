@@ -300,6 +300,7 @@ describe("the widget", () => {
     expect(shown({ mode: "r+" })).toBe(true);
     expect(shown({ mode: "r" })).toBe(false);
     expect(shown({ mode: "r+", kind: "replay_buffer" })).toBe(false);
+    expect(shown({ mode: "r+", rowsText: "" })).toBe(false);
   });
 
   it("leaves no listener and no request behind", async () => {
