@@ -6,6 +6,7 @@ It does not know the verbs.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a verb is added."""
 
-__all__ = ["Verbs", "add_key", "add_verb", "node_at", "row_numbers", "row_ranges", "rows_text"]
+__all__ = ["Verbs", "above_zero", "add_key", "add_verb", "node_at", "row_numbers", "row_ranges", "rows_text"]
 
 
 def add_verb(
@@ -89,3 +90,23 @@ def row_numbers(ranges: tuple[tuple[int, int], ...], limit: int) -> list[int]:
 def rows_text(ranges: tuple[tuple[int, int], ...]) -> str:
     """The ranges as they are typed."""
     return ",".join(str(a) if b == a + 1 else f"{a}:{b}" for a, b in ranges)
+
+
+def above_zero(kind: type[int] | type[float]) -> Callable[[str], int | float]:
+    """What reads a finite number above zero.
+
+    Examples:
+        >>> above_zero(int)("60")
+        60
+    """
+
+    def read(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(0)
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"expected a number above 0, got {shown(text)}")
+        return value
+
+    return read

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tdview.cli.arguments import Verbs, add_verb
+from tdview.cli.arguments import Verbs, above_zero, add_verb
 from tdview.cli.output import progress, say, say_json
 from tdview.errors import shown
 
@@ -49,8 +49,8 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument(
         "--bounds", action="append", default=[], type=_bounds, metavar="KEY=LOW:HIGH", help="allowed values of an entry"
     )
-    parser.add_argument("--horizon", type=int, metavar="STEPS", help="longest episode")
-    parser.add_argument("--fps", type=float, metavar="N", help="frames per second of the time stamps")
+    parser.add_argument("--horizon", type=above_zero(int), metavar="STEPS", help="longest episode")
+    parser.add_argument("--fps", type=above_zero(float), metavar="N", help="frames per second of the time stamps")
     parser.add_argument("--time-dim", type=int, metavar="DIM", help="batch dim along which time runs")
     parser.add_argument("--all-rows", action="store_true", help="read every row of images too, not a sample")
     parser.add_argument("--engine", choices=("serial", "dask"), default="serial")
@@ -107,9 +107,12 @@ def _bounds(text: str) -> tuple[tuple[str, ...], tuple[float, float]]:
     key, _, pair = text.rpartition("=")
     low, _, high = pair.partition(":")
     try:
-        return tuple(key.split(".")), (float(low), float(high))
+        limits = float(low), float(high)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected KEY=LOW:HIGH such as action=-1:1, got {shown(text)}") from None
+        limits = 0.0, -1.0
+    if not (key and limits[0] <= limits[1]):
+        raise argparse.ArgumentTypeError(f"expected KEY=LOW:HIGH such as action=-1:1, got {shown(text)}")
+    return tuple(key.split(".")), limits
 
 
 def _print(report: Report, args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tdview.cli.arguments import Verbs, add_verb
 from tdview.cli.output import progress, say, say_json
+from tdview.errors import ArgumentError
 
 __all__ = ["add_verbs"]
 
@@ -53,6 +54,8 @@ def _add_replace(parser: argparse.ArgumentParser) -> None:
 def _pack(args: argparse.Namespace) -> int:
     import tdview
 
+    if args.level is not None and args.compression not in ("deflate", "bzip2"):
+        raise ArgumentError(f"--level: {args.compression} has no levels; it goes with --compression deflate or bzip2")
     options: dict[str, Any] = {} if args.level is None else {"compresslevel": args.level}
     if args.compression != "stored":
         options["compression"] = args.compression

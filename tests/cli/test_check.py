@@ -65,7 +65,19 @@ def test_bounds_of_an_entry_are_checked(tdview, buffer: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["--bounds", "action"], ["--key", "reward"], ["--horizon", "x"], ["--fail-on", "never"]]
+    "args",
+    [
+        ["--bounds", "action"],
+        ["--key", "reward"],
+        ["--horizon", "x"],
+        ["--horizon", "0"],
+        ["--fps", "nan"],
+        ["--fps", "-1"],
+        ["--bounds", "action=1:0"],
+        ["--bounds", "action=0:nan"],
+        ["--bounds", "=0:1"],
+        ["--fail-on", "x"],
+    ],
 )
 def test_malformed_options_end_with_2(tdview, buffer: Path, args: list[str]) -> None:
     assert tdview("audit", buffer, *args).code == 2

@@ -96,6 +96,14 @@ def test_ctrl_c_stops_long_work_without_a_traceback(tmp_path: Path) -> None:
     assert (work.returncode, out, err) == (130, "", "tdview: stopped\n")
 
 
+@pytest.mark.parametrize("compression", ["stored", "lzma"])
+def test_a_level_goes_with_a_compression_that_has_levels(
+    tdview, buffer: Path, tmp_path: Path, compression: str
+) -> None:
+    ran = tdview("pack", buffer / "storage", tmp_path / "x.tdz", "--level", 9, "--compression", compression)
+    assert (ran.code, "--level" in ran.err, list(tmp_path.iterdir())) == (2, True, [])
+
+
 def test_a_path_that_is_not_there_is_said_to_be_missing(tdview, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     for words in (
