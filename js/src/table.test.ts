@@ -435,6 +435,15 @@ describe("the table", () => {
     expect(heard).not.toHaveBeenCalled();
   });
 
+  it("names the rows that are seen", async () => {
+    const { view } = await open({ rows: 50, cols: 1 });
+    const shown = view.element.querySelector(".tdv-shown");
+    expect(shown?.textContent).toMatch(/^rows 0–\d+ of 50$/);
+    view.element.remove();
+    const one = await open({ rows: 1, cols: 1 });
+    expect(one.view.element.querySelector(".tdv-shown")?.textContent).toBe("rows 0 of 1");
+  });
+
   it("gives code for the selected range", async () => {
     const { view, press } = await open({ rows: 50, cols: 3 });
     await press("ArrowDown", { shiftKey: true });

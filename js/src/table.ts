@@ -490,9 +490,8 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
     if (!model) return;
     const { rows, columns, hidden } = model.info;
     const last = rect[1] < rows ? rect[1] - 2 : rows - 1; // the last row of the rectangle is seen in part
-    const range = rows
-      ? `${model.rowHeader(rect[0])[0] || 0}–${model.rowHeader(Math.max(rect[0], last))[0] || 0}`
-      : "none";
+    const [first, final] = [rect[0], Math.max(rect[0], last)].map((row) => model?.rowHeader(row)[0] || "0");
+    const range = rows ? (first === final ? first : `${first}–${final}`) : "none";
     const more = hidden ? ` · ${hidden} more leaves not shown` : "";
     const damaged = columns.filter((column) => column.problem).length;
     const faults = damaged ? ` · ${damaged} damaged` : "";
