@@ -128,6 +128,9 @@ def _blocks(shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...], limit: 
 
 def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Partial]:
     """Summaries in order; the loops and numpy release the interpreter's lock, so that threads do pay."""
+    if leaf.nbytes <= _BLOCK_BYTES:  # a thread costs more than so little work
+        yield from (summarise_block(leaf, block, step) for block in blocks)
+        return
     threads = min(4, os.cpu_count() or 1)
     pending: deque[Future[Partial]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats")
