@@ -18,6 +18,7 @@ from tensordict import TensorDict as Peer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import tdview
+from benchmarks.bench_save import small
 from benchmarks.harness import Suite
 
 MEGABYTES = (256, 1024)
@@ -52,9 +53,12 @@ def one_pass(folder: Path) -> float:
     return float(np.frombuffer(leaf.raw(), np.float32).max())
 
 
-def by_torch(folder: Path) -> tuple[Any, ...]:
+def by_torch(folder: Path) -> list[tuple[Any, ...]]:
     """The figures of `tdview.stats` as a user of torch writes them down, quantiles of as large a sample."""
-    values = Peer.load_memmap(folder)["x"]
+    return [_figures(leaf) for leaf in Peer.load_memmap(folder).values(True, True)]
+
+
+def _figures(values: torch.Tensor) -> tuple[Any, ...]:
     finite = torch.isfinite(values)
     flat = values.reshape(-1)
     sample = flat[:: max(1, flat.numel() // (1 << 17))]
@@ -97,6 +101,18 @@ def main(*sizes: int) -> int:
             promised=1,
         )
         shutil.rmtree(folder)
+    for leaves in (1_000, 10_000):
+        folder = suite.fresh()
+        small(Peer, leaves).memmap(folder)
+        suite.pair(
+            "stats",
+            f"{leaves:,} leaves".replace(",", " "),
+            lambda: by_torch(folder),
+            lambda: tdview.stats(folder),
+            against="tensordict and torch",
+            work=leaves,
+            promised=1,
+        )
     return suite.finish()
 
 
