@@ -189,11 +189,11 @@ def stats(
     """Statistics of every leaf, streamed.
 
     Count, NaN, infinities, bounds, mean and standard deviation are those of every element. Quantiles, distinct and
-    histogram are those of every element up to 1,048,576 of them, and of 131,072 evenly spread ones in a larger leaf;
+    histogram are those of every element up to 1,048,576 of them, and of 65,536 evenly spread ones in a larger leaf;
     `LeafStats.note` says which. Of a replay buffer only the written rows count. A leaf that cannot be read gets a
     `LeafStats.problem`; the others are still described.
 
-    Reads each payload once, in blocks of 4 MB in two threads, with less than 64 MB above the mapping; never writes.
+    Reads each payload once, in blocks of 8 MB in two threads, with less than 64 MB above the mapping; never writes.
 
     Args:
         source: path of a save, or a node of an open one.

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tdview.analysis.fused import kernel_of
@@ -31,10 +32,12 @@ Summarised: TypeAlias = "Callable[[Leaf, Iterator[Block], int], Generator[Partia
 
 _WHOLE = 1 << 20
 """Elements up to which quantiles, distinct and histogram look at every element."""
-_SAMPLE = 1 << 17
-"""Elements they look at in a larger leaf: a quantile is then right to about 0.15 % of the rank."""
-_BLOCK_BYTES = 4 << 20
-"""Bytes of one unit of work. Two per thread are under way, so a widened copy of all stays under 64 MB."""
+_SAMPLE = 1 << 16
+"""Elements they look at in a larger leaf: a quantile is then right to about 0.2 % of the rank."""
+_BLOCK_BYTES = 8 << 20
+"""Bytes of one block, of which each thread has one: also what a narrow dtype is widened to stays under 64 MB."""
+_BATCH = 8
+"""Blocks that a thread does in a row: each time threads wake each other costs as much as a block."""
 _LARGE = 64 << 20
 """Bytes from which a compiled loop saves more time than it takes to load."""
 
@@ -132,18 +135,23 @@ def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Par
         yield from (summarise_block(leaf, block, step) for block in blocks)
         return
     threads = min(4, os.cpu_count() or 1)
-    pending: deque[Future[Partial]] = deque()
+    size, most = (1, threads) if leaf.streamed else (_BATCH, 2 * threads)  # inflated blocks wait in memory
+    pending: deque[Future[list[Partial]]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tdview-stats")
     try:
-        for block in blocks:
-            words = leaf.carrier(block.index) if leaf.streamed else None  # which is inflated in the order of its blocks
-            pending.append(pool.submit(summarise_block, leaf, block, step, words))
-            if len(pending) >= 2 * threads:
-                yield pending.popleft().result()
+        while batch := tuple(islice(blocks, size)):
+            words = leaf.carrier(batch[0].index) if leaf.streamed else None  # inflated in the order of its blocks
+            pending.append(pool.submit(_summaries, leaf, batch, step, words))
+            if len(pending) >= most:
+                yield from pending.popleft().result()
         while pending:
-            yield pending.popleft().result()
+            yield from pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _summaries(leaf: Leaf, blocks: Sequence[Block], step: int, words: NDArray[Any] | None) -> list[Partial]:
+    return [summarise_block(leaf, block, step, words) for block in blocks]
 
 
 def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:
