@@ -29,7 +29,7 @@ __all__ = ["HEADERS_NBYTES", "check_names", "worker_count", "write_archive", "wr
 _ZEROS = memoryview(bytes(1 << 20))
 _NAME_LIMIT = 255
 _LARGE = 8 << 20
-"""Files of so many bytes are written by several threads unless the number of threads is given."""
+"""Files of so many bytes are written by two threads unless their number is given. More would hold more copies."""
 HEADERS_NBYTES = 256
 """About how many bytes the headers of a zip entry take."""
 
@@ -105,7 +105,7 @@ def write_directory(
     Args:
         existsok: if False, an existing file at the place of a new one is an error.
         num_threads: threads that write; 1 writes in the calling one, and so does 0, but for several large files,
-            which are written by as many threads as the process may use, at most four, if there is no `progress`.
+            which two threads write where the process may use two cores, if there is no `progress`.
         atomic: the directory is replaced as a whole by one rename; then every file in it that is not part of the
             new save is gone. Without it, the old files are replaced one by one.
         progress: called with bytes.
@@ -196,7 +196,7 @@ class _Files:
         self.level = level
         self._num_threads, self._smallest = num_threads, 0
         if not num_threads and progress is None and self._many_large():
-            self._num_threads, self._smallest = min(worker_count(None), 4), _LARGE
+            self._num_threads, self._smallest = min(worker_count(None), 2), _LARGE
         self._tally = Tally(progress, _payload_nbytes(level) if progress else 0)
 
     def walk(self) -> Iterator[tuple[str, SourceFile]]:
