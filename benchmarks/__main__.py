@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+LAST = ("million",)
+"""It makes and removes a million files, after which some file systems make files slowly for minutes."""
 
 
 def main(names: list[str]) -> int:
     known = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
+    known |= {name: known.pop(name) for name in LAST}
     if unknown := set(names) - set(known):
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
         return 2
