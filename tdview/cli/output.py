@@ -107,6 +107,8 @@ def progress(verb: str) -> Iterator[Progress]:
         before = signal.signal(signal.SIGINT, ask)
     except ValueError:  # not in the main thread: whoever calls there has a way of stopping of their own
         before = None
+    if before is signal.SIG_IGN:  # a job that a shell runs in the background: Ctrl-C is not meant for it
+        signal.signal(signal.SIGINT, before)
     try:
         yield shown
     finally:

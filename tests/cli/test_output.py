@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -49,7 +51,16 @@ def test_progress_line_is_removed_at_the_end(
     assert capsys.readouterr().err == "\rwork  25% \r\x1b[K"
 
 
-def test_first_interrupt_stops_at_the_next_block_and_second_at_once() -> None:
+@pytest.fixture
+def interrupts() -> Iterator[Callable[[Any], object]]:
+    """Sets who handles SIGINT, whatever the tests were started with, until the test is over."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_first_interrupt_stops_at_the_next_block_and_second_at_once(interrupts: Callable[[Any], object]) -> None:
+    interrupts(signal.default_int_handler)
     with progress("work") as shown:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Cancelled):
@@ -57,3 +68,11 @@ def test_first_interrupt_stops_at_the_next_block_and_second_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored(interrupts: Callable[[Any], object]) -> None:
+    interrupts(signal.SIG_IGN)
+    with progress("work") as shown:
+        os.kill(os.getpid(), signal.SIGINT)
+        shown(1, 2)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
