@@ -74,6 +74,18 @@ def _figures(values: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
+def beside_torch(suite: Suite, folder: Path, size: str, work: int) -> None:
+    suite.pair(
+        "stats",
+        size,
+        lambda: by_torch(folder),
+        lambda: tdview.stats(folder),
+        against="tensordict and torch",
+        work=work,
+        promised=1,
+    )
+
+
 def main(*sizes: int) -> int:
     suite = Suite("stats")
     for megabytes in sizes or MEGABYTES:
@@ -91,28 +103,12 @@ def main(*sizes: int) -> int:
             shutil.rmtree(folder)
     for rows in (1_000_000, 10_000_000):
         folder = write_save(suite.fresh(), "float32", rows, 16)
-        suite.pair(
-            "stats",
-            f"{rows:,} × 16".replace(",", " "),
-            lambda: by_torch(folder),
-            lambda: tdview.stats(folder),
-            against="tensordict and torch",
-            work=rows,
-            promised=1,
-        )
+        beside_torch(suite, folder, f"{rows:,} × 16".replace(",", " "), rows)
         shutil.rmtree(folder)
     for leaves in (1_000, 10_000):
         folder = suite.fresh()
         small(Peer, leaves).memmap(folder)
-        suite.pair(
-            "stats",
-            f"{leaves:,} leaves".replace(",", " "),
-            lambda: by_torch(folder),
-            lambda: tdview.stats(folder),
-            against="tensordict and torch",
-            work=leaves,
-            promised=1,
-        )
+        beside_torch(suite, folder, f"{leaves:,} leaves".replace(",", " "), leaves)
     return suite.finish()
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, cast
 
 from tdview.analysis.moments import Partial
-from tdview.analysis.summary import Block, summarise_block
+from tdview.analysis.summary import Block, summarise_blocks
 from tdview.analysis.workers import batched, current_client, on_client, on_threads
 from tdview.errors import ArgumentError
 
@@ -35,7 +35,7 @@ def summarised_on_dask(leaf: Leaf, blocks: Iterator[Block], step: int) -> Genera
     client = current_client()
     batches = batched(list(blocks))
     if client is None:
-        results = on_threads(partial(_of_leaf, leaf, step=step), batches)
+        results = on_threads(partial(summarise_blocks, leaf, step=step), batches)
     else:
         place = (str(leaf.root.store.location), tuple(leaf.path))
         results = on_client(client, partial(_in_worker, place=place, step=step), batches)
@@ -44,14 +44,10 @@ def summarised_on_dask(leaf: Leaf, blocks: Iterator[Block], step: int) -> Genera
             yield from found
 
 
-def _of_leaf(leaf: Leaf, blocks: Sequence[Block], *, step: int) -> list[Partial]:
-    return [summarise_block(leaf, block, step) for block in blocks]
-
-
 def _in_worker(blocks: Sequence[Block], *, place: tuple[str, tuple[str, ...]], step: int) -> list[Partial]:
     location, path = place
     root = _opened(location, os.stat(location).st_mtime_ns)
-    return _of_leaf(cast("Leaf", root[path] if path else root), blocks, step=step)
+    return summarise_blocks(cast("Leaf", root[path] if path else root), blocks, step=step)
 
 
 @lru_cache(maxsize=1)

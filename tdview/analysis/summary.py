@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tdview.tree.leaf import Leaf
 
-__all__ = ["Block", "Progress", "Summarised", "summarise_block", "summary", "work_of"]
+__all__ = ["Block", "Progress", "Summarised", "summarise_blocks", "summary", "work_of"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 Summarised: TypeAlias = "Callable[[Leaf, Iterator[Block], int], Generator[Partial]]"
@@ -102,24 +102,30 @@ def summary(
     return whole, np.concatenate(samples) if samples else None
 
 
-def summarise_block(leaf: Leaf, block: Block, step: int, words: NDArray[Any] | None = None) -> Partial:
-    """Summary of one block, with every `step`-th element of what counts as its sample.
+def summarise_blocks(
+    leaf: Leaf, blocks: Sequence[Block], step: int, words: NDArray[Any] | None = None
+) -> list[Partial]:
+    """Summaries of blocks, each with every `step`-th element of what counts as its sample.
 
     Args:
-        words: what `Leaf.carrier` gives of the block, if it was read before.
+        words: what `Leaf.carrier` gives of the block, if it was read before; then there is a single one.
     """
+    return [_summarise_block(leaf, block, step, words) for block in blocks]
+
+
+def _summarise_block(leaf: Leaf, block: Block, step: int, words: NDArray[Any] | None) -> Partial:
     from tdview.tree.arrays import widened
 
-    row = leaf.dtype_row if leaf.nbytes >= _LARGE or words is not None else None
-    kernel = None if row is None or leaf.nbytes < _LARGE else kernel_of(row)
-    if row is not None and kernel is not None:
-        words = leaf.carrier(block.index) if words is None else words
-        part = kernel(words)
-        if part is not None:
-            part.sample = widened(every(words, block.first, step), row)
-            return part
-    values = leaf.numpy(block.index) if row is None or words is None else widened(words, row)
-    return summarise(values, block.first, step)
+    row = leaf.dtype_row
+    if row is None:
+        return summarise(leaf.numpy(block.index), block.first, step)
+    words = leaf.carrier(block.index) if words is None else words
+    kernel = kernel_of(row) if leaf.nbytes >= _LARGE else None
+    part = None if kernel is None else kernel(words)
+    if part is None:
+        return summarise(widened(words, row), block.first, step)
+    part.sample = widened(every(words, block.first, step), row)
+    return part
 
 
 def _blocks(shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...], limit: int) -> Iterator[Block]:
@@ -132,7 +138,8 @@ def _blocks(shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...], limit: 
 def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Partial]:
     """Summaries in order; the loops and numpy release the interpreter's lock, so that threads do pay."""
     if leaf.nbytes <= _BLOCK_BYTES:  # a thread costs more than so little work
-        yield from (summarise_block(leaf, block, step) for block in blocks)
+        for block in blocks:
+            yield from summarise_blocks(leaf, [block], step)
         return
     threads = min(4, os.cpu_count() or 1)
     size, most = (1, threads) if leaf.streamed else (_BATCH, 2 * threads)  # inflated blocks wait in memory
@@ -141,17 +148,13 @@ def _in_threads(leaf: Leaf, blocks: Iterator[Block], step: int) -> Generator[Par
     try:
         while batch := tuple(islice(blocks, size)):
             words = leaf.carrier(batch[0].index) if leaf.streamed else None  # inflated in the order of its blocks
-            pending.append(pool.submit(_summaries, leaf, batch, step, words))
+            pending.append(pool.submit(summarise_blocks, leaf, batch, step, words))
             if len(pending) >= most:
                 yield from pending.popleft().result()
         while pending:
             yield from pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _summaries(leaf: Leaf, blocks: Sequence[Block], step: int, words: NDArray[Any] | None) -> list[Partial]:
-    return [summarise_block(leaf, block, step, words) for block in blocks]
 
 
 def _at_once(values: NDArray[Any], progress: Progress | None) -> tuple[Partial, NDArray[Any] | None]:

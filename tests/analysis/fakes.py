@@ -28,6 +28,7 @@ class FakeLeaf:
     problems: tuple[Any, ...] = ()
     kind: str = "leaf"
     streamed: bool = False
+    dtype_row: Any = None
     bounded: bool = True
     store: Any = field(default_factory=lambda: SimpleNamespace(location="memory", writable=False))
 

@@ -239,13 +239,9 @@ def test_dask_threads_give_the_serial_result(faulty: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("two_workers")
 def test_two_dask_workers_give_the_serial_result(faulty: Path) -> None:
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster),
-    ):
-        parallel = tdview.audit(faulty, engine="dask")
+    parallel = tdview.audit(faulty, engine="dask")
     assert parallel.to_json() == tdview.audit(faulty).to_json()
     assert "non_finite" in parallel.codes
 

@@ -201,13 +201,9 @@ def test_dask_threads_give_the_serial_statistics(several_blocks: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("two_workers")
 def test_two_dask_workers_give_the_serial_statistics(several_blocks: Path) -> None:
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster),
-    ):
-        parallel = tdview.stats(several_blocks, engine="dask")
+    parallel = tdview.stats(several_blocks, engine="dask")
     assert parallel.to_json() == tdview.stats(several_blocks).to_json()
     assert [bool(leaf.problem) for leaf in parallel] == [False, True, False]
     assert parallel["good"].nan == parallel["half"].nan == 1
