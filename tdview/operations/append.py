@@ -13,7 +13,7 @@ from typing import Any
 
 from tdview.format.payload import META
 from tdview.operations.growth import GrowingLeaf, GrowingLevel, GrowingSave, MetaTemplate
-from tdview.storage.fileio import octets, write_all, write_at
+from tdview.storage.fileio import write_all, write_at
 from tdview.storage.leftovers import APPEND_TMP
 
 __all__ = ["Buffer", "RowWriter"]
@@ -107,9 +107,7 @@ class RowWriter:
             if size > end:  # bytes behind the declared end are no data, but a failed append gives them back as well
                 grown.tails[len(grown.leaves)] = os.pread(fd, size - end, end)
             grown.leaves.append(leaf)
-            written = os.pwrite(fd, payload, end)
-            if written != nbytes:
-                write_at(fd, octets(payload)[written:], end + written)
+            write_at(fd, payload, end)
             if self._fsync:
                 os.fsync(fd)
         finally:

@@ -27,8 +27,8 @@ from tdview.format.meta import META_LIMIT, parse_json
 from tdview.format.payload import META
 from tdview.format.torchrl import STORAGE_META
 from tdview.storage.crc import crc32
+from tdview.storage.fileio import write_at
 from tdview.storage.lock import lock_writer
-from tdview.storage.mapping import pwrite_all
 
 __all__ = ["SUFFIX", "Action", "FileJournal", "Journal", "MemoryJournal", "Record", "journal_path"]
 
@@ -213,7 +213,7 @@ class FileJournal:
             os.ftruncate(fd, self._seen)
             place = self._seen
             for part in (header + data, old, new):
-                pwrite_all(fd, part, place)
+                write_at(fd, part, place)
                 place += len(part)
         finally:
             os.close(fd)

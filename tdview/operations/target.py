@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tdview.errors import DecodeError, NotSupportedError, ReadOnlyError
 from tdview.format.meta import META_LIMIT
 from tdview.operations.region import Region
-from tdview.storage.mapping import pwrite_all
+from tdview.storage.fileio import write_at
 from tdview.storage.staging import new_file
 from tdview.storage.store import Store
 
@@ -113,7 +113,7 @@ class ValueTarget:
 
     def write(self, store: Store, data: bytes) -> None:
         with new_file(store.location / self.name) as fd:
-            pwrite_all(fd, data, 0)
+            write_at(fd, data, 0)
 
     def is_between(self, now: bytes, before: bytes, after: bytes) -> bool:
         return now in (before, after)

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tdview.errors import DecodeError, MissingFileError, NotSupportedError, Problem, ReadOnlyError
+from tdview.storage.fileio import write_at
 from tdview.storage.forward import ForwardReaders
 from tdview.storage.inflate import inflate, inflate_pieces
-from tdview.storage.mapping import Access, map_file, open_regular, pwrite_all
+from tdview.storage.mapping import Access, map_file, open_regular
 from tdview.storage.store import Compression, FileInfo, Form, Listing, absolute
 from tdview.storage.zip_directory import METHODS, ZipDirectory, ZipEntry, local_payload_offset, read_zip_directory
 
@@ -226,7 +227,7 @@ class ArchiveStore:
         start = local_payload_offset(self._checked(), entry, self.label)
         fd = open_regular(self.location, os.O_RDWR)
         try:
-            pwrite_all(fd, data, start + offset)
+            write_at(fd, data, start + offset)
         finally:
             os.close(fd)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tdview.errors import DecodeError, MissingFileError, Problem, ReadOnlyError, shown
-from tdview.storage.mapping import Access, map_file, open_regular, pwrite_all, read_exact
+from tdview.storage.fileio import write_at
+from tdview.storage.mapping import Access, map_file, open_regular, read_exact
 from tdview.storage.store import FileInfo, Form, Listing, absolute
 
 __all__ = ["DirectoryStore"]
@@ -113,7 +114,7 @@ class DirectoryStore:
             size = os.fstat(fd).st_size
             if offset < 0 or offset + nbytes > size:
                 raise DecodeError(f"{self._named(name)}: bytes {offset}:{offset + nbytes} lie outside the {size} bytes")
-            pwrite_all(fd, data, offset)
+            write_at(fd, data, offset)
         finally:
             os.close(fd)
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tdview.errors import DecodeError, MissingFileError, Problem, ReadOnlyError
 
-__all__ = ["Access", "give_back", "map_file", "open_regular", "pwrite_all", "read_exact"]
+__all__ = ["Access", "give_back", "map_file", "open_regular", "read_exact"]
 
 Access = Literal["read", "copy", "write"]
 """How a payload is mapped: for reading; copy-on-write, so that writes stay in this process; or shared, so that
@@ -57,15 +57,6 @@ def read_exact(fd: int, nbytes: int, offset: int) -> bytes:
         nbytes -= len(part)
         offset += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Writes all of `data` at `offset`."""
-    view = memoryview(data).cast("B")
-    while view:
-        written = os.pwrite(fd, view, offset)
-        view = view[written:]
-        offset += written
 
 
 def map_file(path: Path | str, nbytes: int, access: Access) -> memoryview:

@@ -1,0 +1,77 @@
+"""Whole buffers reach the file, in calls of at most a block, whatever part of each the system takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tdview.storage import fileio
+from tdview.storage.fileio import BLOCK, write_all, write_at
+
+OFFSET = 5
+CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK + 12345, np.uint8)
+
+
+def at_once(fd: int, data: fileio.Buffer) -> None:
+    os.lseek(fd, OFFSET, os.SEEK_SET)
+    write_all(fd, data)
+
+
+def at_an_offset(fd: int, data: fileio.Buffer) -> None:
+    write_at(fd, data, OFFSET)
+
+
+@pytest.fixture(params=(at_once, at_an_offset))
+def write(request: pytest.FixtureRequest) -> Callable[[int, fileio.Buffer], None]:
+    return request.param
+
+
+@pytest.fixture(params=(1 << 30, 100_000, BLOCK - 1), ids=("whole", "parts", "nearly"))
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What each call was asked to write; the system takes at most so much of it."""
+    asked: list[int] = []
+    plain, positioned = os.write, os.pwrite
+
+    def some(fd: int, data: fileio.Buffer) -> int:
+        asked.append(memoryview(data).nbytes)
+        return plain(fd, fileio.octets(data)[: request.param])
+
+    def some_at(fd: int, data: fileio.Buffer, offset: int) -> int:
+        asked.append(memoryview(data).nbytes)
+        return positioned(fd, fileio.octets(data)[: request.param], offset)
+
+    monkeypatch.setattr(os, "write", some)
+    monkeypatch.setattr(os, "pwrite", some_at)
+    return asked
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, BLOCK, BLOCK + 1, len(CONTENT)])
+def test_all_bytes_are_written_a_block_at_a_time(
+    tmp_path: Path, write: Callable[[int, fileio.Buffer], None], sizes: list[int], nbytes: int
+) -> None:
+    content = CONTENT[:nbytes].tobytes()
+    fd = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    try:
+        write(fd, content)
+    finally:
+        os.close(fd)
+    assert (tmp_path / "file").read_bytes() == (bytes(OFFSET) + content if content else b"")
+    assert max(sizes) <= BLOCK
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "float32", "bool"])
+def test_arrays_are_written_as_their_bytes(
+    tmp_path: Path, write: Callable[[int, fileio.Buffer], None], sizes: list[int], dtype: str
+) -> None:
+    array = np.resize(np.arange(7), (BLOCK // 8, 2)).astype(dtype)
+    fd = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    try:
+        write(fd, memoryview(array))
+    finally:
+        os.close(fd)
+    assert (tmp_path / "file").read_bytes()[OFFSET:] == array.tobytes()
+    assert max(sizes) <= BLOCK
