@@ -77,7 +77,7 @@ def append_memmap(
         ...     print(load_memmap(path)["a"].sum(-1).tolist())
         [0.0, 0.0, 0.0, 2.0, 2.0]
     """
-    with Appender(prefix, allow_pickle=allow_pickle, _keep_open=0) as appender:
+    with Appender(prefix, allow_pickle=allow_pickle, _once=True) as appender:
         before = appender.rows
         appender.append(rows)
         total = (appender.rows - before) * appender._row_nbytes
@@ -124,7 +124,7 @@ class Appender:
         flush: int | None = 1,
         fsync: bool = False,
         allow_pickle: bool | None = False,
-        _keep_open: int = _KEPT_OPEN,
+        _once: bool = False,
     ) -> None:
         if flush is not None and (isinstance(flush, bool) or flush < 1):
             raise ArgumentError(f"flush: expected a number of appends >= 1, or None, got {shown(flush)}")
@@ -141,10 +141,10 @@ class Appender:
         try:
             save = read_growing(path)
             self._fit = _Fit(save, allow_pickle is True)
+            self._writer = RowWriter(save, fsync=fsync, keep_open=min(_KEPT_OPEN, _spare_descriptors()), once=_once)
         except BaseException:
             self._resources.close()
             raise
-        self._writer = RowWriter(save, fsync=fsync, keep_open=min(_keep_open, _spare_descriptors()))
         self._row_nbytes = sum(leaf.row_nbytes for leaf in save.leaves)
         self._resources.callback(self._writer.close)
 

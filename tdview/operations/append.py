@@ -43,18 +43,28 @@ class RowWriter:
         save: the save; the caller holds its lock.
         fsync: whether payloads and ``meta.json`` files are synced to the disk in the order of the steps, so that the
             same holds for a power failure.
-        keep_open: how many payloads are kept open between appends.
+        keep_open: how many payloads are kept open, from now on until `close`.
+        once: whether there will be one append only.
+
+    Raises:
+        DecodeError: ``file_size``: a payload is too short for the rows of the save.
 
     Spec: `append_memmap`.
     """
 
-    def __init__(self, save: GrowingSave, *, fsync: bool = False, keep_open: int = 0) -> None:
+    def __init__(self, save: GrowingSave, *, fsync: bool = False, keep_open: int = 0, once: bool = False) -> None:
         self.save = save
         self._fsync = fsync
         self._keep_open = keep_open
         self._opened = 0
         self._current = [_original(level) for level in save.levels]
-        self._freeing = _Freeing(wait=keep_open > 0) if keep_open or len(save.levels) >= _MANY else None
+        self._freeing = None if once and len(save.levels) < _MANY else _Freeing(wait=not once)
+        try:
+            for leaf in save.leaves:
+                self._measure(leaf)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Closes the payloads that were kept open."""
@@ -101,9 +111,9 @@ class RowWriter:
         if not nbytes:
             return
         end = self.save.rows * leaf.row_nbytes
-        fd = self._open(leaf)
+        fd = self._open(leaf) if leaf.fd is None else leaf.fd
         try:
-            size = leaf.size or 0
+            size = leaf.size
             if size > end:  # bytes behind the declared end are no data, but a failed append gives them back as well
                 grown.tails[len(grown.leaves)] = os.pread(fd, size - end, end)
             grown.leaves.append(leaf)
@@ -115,11 +125,21 @@ class RowWriter:
                 os.close(fd)
         leaf.size = max(size, end + nbytes)
 
+    def _measure(self, leaf: GrowingLeaf) -> None:
+        """Notes the size of a payload; of one that stays open, that takes less time than to look for it by name."""
+        if not leaf.exists:
+            return
+        if self._opened < self._keep_open:
+            leaf.size = os.lseek(self._open(leaf), 0, os.SEEK_END)
+        else:
+            leaf.size = os.stat(leaf.path, follow_symlinks=False).st_size
+        leaf.check_size(self.save.rows)
+
     def _open(self, leaf: GrowingLeaf) -> int:
-        if leaf.fd is not None:
-            return leaf.fd
-        create = os.O_CREAT | os.O_EXCL if leaf.size is None else 0
+        """A descriptor of a payload that is not open; it is to be closed unless the leaf keeps it."""
+        create = 0 if leaf.exists else os.O_CREAT | os.O_EXCL
         fd = os.open(leaf.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o666)
+        leaf.exists = True
         if self._opened < self._keep_open:
             leaf.fd = fd
             self._opened += 1
@@ -133,9 +153,9 @@ class RowWriter:
                 if end == 0 and not tail:
                     os.unlink(leaf.path)
                     self._forget(leaf)
-                    leaf.size = None
+                    leaf.exists, leaf.size = False, 0
                     continue
-                fd = self._open(leaf)
+                fd = self._open(leaf) if leaf.fd is None else leaf.fd
                 try:
                     os.ftruncate(fd, end + len(tail))
                     if tail:

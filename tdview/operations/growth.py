@@ -50,20 +50,25 @@ class MetaTemplate:
         self.original = original
         """The bytes of the file as they were read."""
         mark = next(str(n) for n in itertools.count(10**18) if str(n).encode() not in original)
-        self._parts = json.dumps(_marked(fields, int(mark))).split(mark)
+        self._parts = _dumped(fields, int(mark)).split(mark)
 
     def render(self, rows: int) -> bytes:
         """The file with `rows` rows: the batch size and the shape of every tensor, everything else as it is."""
         return str(rows).join(self._parts).encode()
 
 
-def _marked(fields: dict[str, Any], mark: int) -> dict[str, Any]:
-    out = dict(fields)
-    out["shape"] = [mark, *fields["shape"][1:]]
-    for key, entry in fields.items():
-        if isinstance(entry, dict) and "dtype" in entry and isinstance(entry.get("shape"), list) and entry["shape"]:
-            out[key] = {**entry, "shape": [mark, *entry["shape"][1:]]}
-    return out
+def _dumped(fields: dict[str, Any], mark: int) -> str:
+    """The JSON of a level with the mark in place of the number of rows; the fields are as they were afterwards."""
+    tensors = [entry for entry in fields.values() if isinstance(entry, dict) and "dtype" in entry]
+    shapes = [fields["shape"], *(shape for entry in tensors if isinstance(shape := entry.get("shape"), list) and shape)]
+    rows = [shape[0] for shape in shapes]
+    try:
+        for shape in shapes:
+            shape[0] = mark
+        return json.dumps(fields)
+    finally:
+        for shape, number in zip(shapes, rows, strict=True):
+            shape[0] = number
 
 
 @dataclass(slots=True)
@@ -77,10 +82,18 @@ class GrowingLeaf:
     trailing: tuple[int, ...]
     """Its shape without the rows."""
     row_nbytes: int
-    size: int | None
-    """Size of the file in bytes, None while there is none (a leaf without elements)."""
+    exists: bool
+    """Whether there is a file; a leaf without elements may have none."""
+    size: int = 0
+    """Size of the file in bytes, once a writer has looked."""
     fd: int | None = None
-    """Open descriptor, where one is kept."""
+    """Open descriptor, where a writer keeps one."""
+
+    def check_size(self, rows: int) -> None:
+        """Raises DecodeError, ``file_size``, if the file is too short for so many rows."""
+        if self.size < rows * self.row_nbytes:
+            what = f"the payload is {self.size} bytes, expected {rows * self.row_nbytes}"
+            _damaged(f"{_at(os.path.dirname(self.path), self.key)}: {what}", "file_size", self.key)
 
 
 @dataclass(slots=True)
@@ -123,7 +136,7 @@ class GrowingSave:
 def read_growing(prefix: Path) -> GrowingSave:
     """Reads what an append to the save in `prefix` needs; maps nothing and opens no payload.
 
-    Costs one look at each level and one at each payload.
+    Costs one look at each level. Whether a payload is as long as it should be is seen when it is opened.
 
     Raises:
         NotDirectoryError: `prefix` is an archive or another file. (A ValueError, as the next one.)
@@ -289,20 +302,17 @@ def _read_leaf(
     dtype = dtype_of(entry.dtype)
     assert dtype is not None  # an unknown one is a problem of the entry
     row_nbytes = payload_nbytes(dtype.itemsize, shape[1:])
-    needed = row_nbytes * shape[0] if shape else row_nbytes
     names = [payload_file(name) for name in file_names(key[-1])]
     name = names[0] if names[0] in files else next((name for name in names if name in files), names[0])
-    size = None
-    if name in files:
+    exists = name in files
+    if exists and not files[name].is_file(follow_symlinks=False):
         if files[name].is_symlink():
             raise ArgumentError(f"{files[name].path}: this is a symlink, and rows are not written through one")
-        size = files[name].stat().st_size
-    elif needed:
+        _damaged(f"{_at(directory, key)}: {name} is no regular file", "missing_file", key)
+    if not exists and row_nbytes * (shape[0] if shape else 1):
         message = f"{_at(directory, key)}: the file {name} is missing"
         raise MissingFileError(message, [Problem("missing_file", message, key=key)])
-    if (size or 0) < needed:
-        _damaged(f"{_at(directory, key)}: the payload is {size} bytes, expected {needed}", "file_size", key)
-    return GrowingLeaf(f"{directory}/{name}", key, entry.dtype, shape[1:], row_nbytes, size)
+    return GrowingLeaf(f"{directory}/{name}", key, entry.dtype, shape[1:], row_nbytes, exists)
 
 
 def _at(directory: str, key: tuple[str, ...]) -> str:

@@ -317,10 +317,15 @@ def test_damage_is_noticed_and_left_as_it_is(save: Path) -> None:
         assert on_disk(save) == before
 
     whole = on_disk(save)
+    opened = len(os.listdir("/proc/self/fd"))
     os.truncate(save / "index.memmap", 20)
     check(DecodeError)
     (save / "index.memmap").unlink()
     check(MissingFileError)
+    os.mkfifo(save / "index.memmap")
+    with pytest.raises(DecodeError, match="no regular file"):
+        append_memmap(save, example(1, 3))
+    (save / "index.memmap").unlink()
     (save / "index.memmap").write_bytes(whole["index.memmap"])
     meta = json.loads(whole["next/meta.json"])
     for change in (
@@ -335,6 +340,7 @@ def test_damage_is_noticed_and_left_as_it_is(save: Path) -> None:
     check(DecodeError)
     shutil.rmtree(save / "next")
     check(DecodeError)
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def test_links_are_not_written_through(save: Path, tmp_path: Path) -> None:
@@ -359,7 +365,7 @@ def test_a_second_writer_is_kept_out_and_readers_are_not(save: Path) -> None:
 # -- Appender -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"flush": 3}, {"flush": None}, {"fsync": True}, {"_keep_open": 2}])
+@pytest.mark.parametrize("options", [{}, {"flush": 3}, {"flush": None}, {"fsync": True}])
 def test_many_appends_are_one_save(save: Path, options: dict[str, Any]) -> None:
     with Appender(save, **options) as appender:
         for row in range(3, 20):
@@ -368,6 +374,20 @@ def test_many_appends_are_one_save(save: Path, options: dict[str, Any]) -> None:
     expected = torch.cat([example(3)["index"], *(example(1 + row % 2, row)["index"] for row in range(3, 20))])
     assert torch.equal(load_memmap(save)["index"], expected)
     assert Peer.load_memmap(save, mode="r")["next", "obs"].shape == (29, 4)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+def test_few_descriptors_are_enough(save: Path, monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
+    monkeypatch.setattr("tdview.containers.appending._spare_descriptors", lambda: spare)
+    append_memmap(save, example(2, 3))
+    with Appender(save) as appender:
+        appender.append(example(1, 5))
+        appender.append(example(2, 6))
+    assert load_memmap(save)["index"].tolist() == list(range(8))
+    (save / "next" / "obs.memmap").write_bytes(b"")
+    for work in (lambda: append_memmap(save, example(1)), lambda: Appender(save)):
+        with pytest.raises(DecodeError, match="0 bytes"):
+            work()
 
 
 def test_rows_that_wait_are_copies(save: Path) -> None:
