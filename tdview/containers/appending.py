@@ -249,7 +249,10 @@ class _Slow(Exception):
 class _Level:
     """What the quick way expects of one level of the rows."""
 
-    __slots__ = ("above", "batch", "is_class", "is_plain", "key", "leaves", "size", "type_entry", "values")
+    __slots__ = (
+        "above", "batch", "dtypes", "is_class", "is_plain", "key", "leaves", "shapes", "size", "trailing", "type_entry",
+        "values",
+    )  # fmt: skip
 
     def __init__(self, level: GrowingLevel, above: int, key: str) -> None:
         self.above = above
@@ -260,11 +263,12 @@ class _Level:
         inner = level.inner or level
         self.batch = inner.batch_size[1:]
         self.size = len(inner.entries)
-        self.leaves = [
-            (key, _numpy_dtype(entry.dtype), entry.trailing)
-            for key, entry in inner.entries.items()
-            if isinstance(entry, GrowingLeaf)
-        ]
+        leaves = {key: entry for key, entry in inner.entries.items() if isinstance(entry, GrowingLeaf)}
+        self.leaves = list(leaves)
+        self.dtypes = [_numpy_dtype(leaf.dtype) for leaf in leaves.values()]
+        self.trailing = [leaf.trailing for leaf in leaves.values()]
+        self.shapes: list[tuple[int, ...]] = []
+        """The shapes for the number of rows of the last append; most have as many as the one before."""
         self.values = [
             (key, entry, (*inner.key, key)) for key, entry in inner.entries.items() if isinstance(entry, SavedValue)
         ]
@@ -272,10 +276,12 @@ class _Level:
 
 
 def _numpy_dtype(name: str) -> Any:
+    """NumPy's dtype of the same name, by which an array tells the dtype of its tensor; None if there is none."""
     import numpy as np
 
     known = DTYPES[name].numpy
-    return None if known is None else np.dtype(known)
+    dtype = None if known is None else np.dtype(known)
+    return dtype if dtype is not None and f"torch.{dtype.name}" == name else None  # a quint8 has the bytes of a uint8
 
 
 class _Fit:
@@ -292,9 +298,9 @@ class _Fit:
         self._saved_values: dict[Path, Any] = {}
         self._levels: list[_Level] = []
         self._flatten(save.root, -1, "")
-        known = all(dtype is not None for level in self._levels for _, dtype, _ in level.leaves)
+        known = all(dtype is not None for level in self._levels for dtype in level.dtypes)
         self._quick = known and all(level.is_plain for level in self._levels)
-        self._shapes: tuple[int, list[list[tuple[str, Any, tuple[int, ...]]]]] = (-1, [])
+        self._count = -1
 
     def _flatten(self, level: GrowingLevel, above: int, key: str) -> None:
         place = len(self._levels)
@@ -321,9 +327,13 @@ class _Fit:
 
     def _quick_payloads(self, rows: Any, copy: bool) -> tuple[int, list[Buffer]]:
         count = rows._tensordict._batch_size[0] if self._levels[0].is_class else rows._batch_size[0]
+        if count != self._count:
+            self._count = count
+            for level in self._levels:
+                level.shapes = [(count, *trailing) for trailing in level.trailing]
         found: list[TensorDict] = []
         out: list[Buffer] = []
-        for level, leaves in zip(self._levels, self._expected(count), strict=True):
+        for level in self._levels:
             value = rows if level.above < 0 else found[level.above]._entries[level.key]
             if level.is_class:
                 if not isinstance(value, TensorClass) or (value._saved_type or str(type(value))) != level.type_entry:
@@ -337,19 +347,14 @@ class _Fit:
             found.append(value)
             for key, saved, path in level.values:
                 self._match_value(saved, entries[key], path)
-            for key, dtype, shape in leaves:
-                array = entries[key].numpy()
-                if array.dtype is not dtype or array.shape != shape:
-                    raise _Slow
-                out.append(array.tobytes() if copy or not array.flags.c_contiguous else array)
+            arrays = [entries[key].numpy() for key in level.leaves]
+            if [array.dtype for array in arrays] != level.dtypes or [array.shape for array in arrays] != level.shapes:
+                raise _Slow
+            if copy:
+                out += [array.tobytes() for array in arrays]
+            else:
+                out += [array if array.flags.c_contiguous else array.tobytes() for array in arrays]
         return count, out
-
-    def _expected(self, count: int) -> list[list[tuple[str, Any, tuple[int, ...]]]]:
-        """Key, dtype and shape of the leaves of each level; most appends have as many rows as the one before."""
-        if self._shapes[0] != count:
-            shapes = [[(key, dtype, (count, *trailing)) for key, dtype, trailing in lv.leaves] for lv in self._levels]
-            self._shapes = count, shapes
-        return self._shapes[1]
 
     # the careful way ------------------------------------------------------------------------------------------------
 

@@ -343,6 +343,18 @@ def test_damage_is_noticed_and_left_as_it_is(save: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
+@pytest.mark.parametrize(("saved", "dtype"), [("quint8", torch.uint8), ("qint32", torch.int32), ("uint3", torch.uint8)])
+def test_a_dtype_of_the_same_bytes_is_another_dtype(tmp_path: Path, saved: str, dtype: torch.dtype) -> None:
+    place = tmp_path / "save"
+    TensorDict(a=torch.zeros(3, dtype=dtype), batch_size=[3]).memmap(place)
+    meta = (place / "meta.json").read_text()
+    (place / "meta.json").write_text(meta.replace(str(dtype), f"torch.{saved}"))
+    before = on_disk(place)
+    with pytest.raises(ArgumentError, match=saved):
+        append_memmap(place, TensorDict(a=torch.zeros(1, dtype=dtype), batch_size=[1]))
+    assert on_disk(place) == before
+
+
 def test_links_are_not_written_through(save: Path, tmp_path: Path) -> None:
     (save / "index.memmap").rename(tmp_path / "elsewhere")
     (save / "index.memmap").symlink_to(tmp_path / "elsewhere")
