@@ -113,10 +113,10 @@ class ArchiveStore:
                 files: dict[str, list[str]] = {"": []}
                 levels: dict[str, set[str]] = {"": set()}
                 for name in self.directory.names():
-                    if name.count("/") > _MAX_DEPTH:
-                        continue  # each prefix of a name is a level of its own
                     prefix, _, last = name.rpartition("/")
                     if prefix not in files:
+                        if prefix.count("/") >= _MAX_DEPTH:
+                            continue  # each prefix of a name is a level of its own
                         self._add_level(prefix, files, levels)
                     if last:
                         files[prefix].append(last)

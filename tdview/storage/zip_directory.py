@@ -19,8 +19,8 @@ _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _CENTRAL = struct.Struct("<4s4B4HL2L5H2L")
-_LENGTHS = struct.Struct("<3H")
-_SIZES = struct.Struct("<4H3L")
+_LENGTHS = struct.Struct("<4s24x3H")
+_SIZES = struct.Struct("<2H12xL")
 _LOCAL = struct.Struct("<4s2B4HL2L2H")
 _NEED64 = 0xFFFFFFFF
 
@@ -73,18 +73,24 @@ class ZipDirectory:
 
     def _index(self) -> None:
         central, places, unpack, at = self._central, self._places, _LENGTHS.unpack_from, 0
-        end, found = len(central), 0
+        end, names = len(central), []
         while at + 46 <= end:
-            if central[at : at + 4] != b"PK\x01\x02":
+            signature, name_length, extra_length, comment_length = unpack(central, at)
+            if signature != b"PK\x01\x02":
                 break
-            name_length, extra_length, comment_length = unpack(central, at + 28)
-            raw = central[at + 46 : at + 46 + name_length]
+            start = at + 46
+            raw = central[start : start + name_length]
             name = raw.decode("ascii") if raw.isascii() else _decode_name(raw, central[at + 9])
-            if name in places:
-                self.duplicates.append(name)
+            names.append(name)
             places[name] = at
-            found += 1
-            at += 46 + name_length + extra_length + comment_length
+            at = start + name_length + extra_length + comment_length
+        found = len(names)
+        if len(places) < found:
+            seen: set[str] = set()
+            for name in names:
+                if name in seen:
+                    self.duplicates.append(name)
+                seen.add(name)
         self.truncated = at != end or found != self.count & 0xFFFF if self.count < 0xFFFF else at != end
         """Whether the directory holds other entries than its end record counts."""
 
@@ -103,7 +109,7 @@ class ZipDirectory:
         at = self._places.get(name)
         if at is None:
             return None
-        flags, method, _, _, _, _, nbytes = _SIZES.unpack_from(self._central, at + 8)
+        flags, method, nbytes = _SIZES.unpack_from(self._central, at + 8)
         if nbytes == _NEED64 and (whole := self.entry(name)) is not None:
             nbytes = whole.nbytes
         return flags, method, nbytes
