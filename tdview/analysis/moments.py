@@ -107,6 +107,8 @@ def summarise(block: Array, first: int, step: int) -> Partial:
         if tile.dtype.kind == "c":
             with np.errstate(invalid="ignore", over="ignore"):
                 tile = np.abs(tile)
+        elif tile.dtype == np.float16:  # numpy compares halves one by one, at a thirtieth of the speed
+            tile = tile.astype(np.float32)
         merge(total, _tile(tile))
     sample = every(block, first, step)
     total.sample = np.abs(sample) if sample.dtype.kind == "c" else sample

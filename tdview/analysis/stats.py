@@ -319,6 +319,8 @@ def _described(
     values: tuple[tuple[float, float], ...] = ()
     distinct = histogram = None
     if sample is not None and sampled:
+        if sample.dtype == np.float16:  # sorted as float32 it takes a tenth of the time
+            sample = sample.astype(np.float32)
         sample.sort(kind="stable" if sample.itemsize <= 2 else None)  # a radix sort; NaN go to the end
         good = sample[: sampled - int(np.count_nonzero(np.isnan(sample)))] if sample.dtype.kind == "f" else sample
         distinct = (1 + int(np.count_nonzero(good[1:] != good[:-1])) if good.size else 0) + (good.size < sampled)

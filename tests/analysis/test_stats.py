@@ -64,8 +64,9 @@ def test_bounds_of_large_integers_are_exact() -> None:
     assert (found.min, found.max) == (-(2**63), 2**63 - 1)
 
 
-def test_nan_and_infinity_are_counted_apart_from_the_numbers() -> None:
-    found = of(np.array([1.0, np.nan, np.inf, -np.inf, 3.0, np.nan], np.float32))
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_nan_and_infinity_are_counted_apart_from_the_numbers(dtype: str) -> None:
+    found = of(np.array([1.0, np.nan, np.inf, -np.inf, 3.0, np.nan], dtype))
     assert (found.count, found.nan, found.inf, found.min, found.max, found.mean, found.std) == (6, 2, 2, 1, 3, 2, 1)
     assert found.distinct == 5
     assert found.histogram is not None
