@@ -94,21 +94,20 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   const bar = h(
     "div",
     { class: "tdv-tools" },
-    shown,
     order,
     sides,
     goto,
     others,
-    h("span", { class: "tdv-fill" }),
-    formats,
-    files,
+    h("span", { class: "tdv-axis tdv-end" }, formats, files),
   );
   const saving = h("div", {});
   let exporter: Export | null = null;
   let dims: Dims | null = null;
-  const place = h("div", { class: "tdv-cellbar" });
+  const place = h("span", { class: "tdv-cell-text" });
+  // Down here and not among the controls: it is as long as the numbers of rows are.
+  const status = h("div", { class: "tdv-cellbar" }, place, shown);
   const failure = h("p", { class: "tdv-empty tdv-error", role: "alert", hidden: true });
-  const element = h("div", { class: "tdv-table" }, bar, saving, failure, grid.element, place);
+  const element = h("div", { class: "tdv-table" }, bar, saving, failure, grid.element, status);
 
   goto.addEventListener("keydown", (event) => {
     event.stopPropagation();
@@ -429,7 +428,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   function fail(text: string): void {
     failure.hidden = text === "";
     setText(failure, text);
-    grid.element.hidden = bar.hidden = place.hidden = text !== "";
+    grid.element.hidden = bar.hidden = status.hidden = text !== "";
   }
 
   function drawBar(): void {

@@ -294,6 +294,29 @@ def test_damage_is_said_where_the_values_would_be(lab: Lab, page: Page) -> None:
     json.dumps(notebook.outputs())
 
 
+def test_the_controls_of_a_buffer_stand_in_one_row_and_wrap_where_they_must(lab: Lab, page: Page) -> None:
+    write_replay_buffer(lab.folder / "run", capacity=20_000, steps=25_000)
+    notebook = lab.open(page, ["import tdview; b = tdview.open('run', mode='r+'); b.select(('next', 'reward')); b"])
+    notebook.run_all()
+    cell = notebook.cell(0)
+    tools = cell.get_by_role("tabpanel", name="Table").locator(".tdv-tools")
+    expect(tools.get_by_role("button", name="age, priority")).to_be_visible()
+    expect(cell.get_by_text("of 20,000").last).to_be_visible()
+    controls = tools.locator("button:visible, input:visible, select:visible")
+    places = "items => items.map(item => item.getBoundingClientRect().toJSON())"
+    cell.get_by_label("Show another leaf").select_option(label="done")
+    expect(controls).to_have_count(7)
+    boxes = controls.evaluate_all(places)
+    assert max(box["top"] for box in boxes) < min(box["bottom"] for box in boxes)
+    for width in (1200, 1000, 760):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(300)
+        frame = tools.evaluate("e => e.getBoundingClientRect().toJSON()")
+        boxes = controls.evaluate_all(places)
+        assert all(frame["left"] <= box["left"] and box["right"] <= frame["right"] + 0.5 for box in boxes)
+        assert all(frame["top"] <= box["top"] and box["bottom"] <= frame["bottom"] + 0.5 for box in boxes)
+
+
 def test_ages_and_priorities_stand_beside_the_rows(lab: Lab, page: Page) -> None:
     path = write_replay_buffer(lab.folder / "run", capacity=64, steps=20)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
