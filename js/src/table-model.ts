@@ -137,7 +137,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
   /** Table row of an index of axis 0, null where the order leaves it out. */
   function tableRow(storage: number): number | null {
     const row = ring && order === "time" ? timeOf(ring, storage) : storage;
-    return row === null || row * inner >= rows ? null : row * inner;
+    return row === null || row < 0 || row * inner >= rows ? null : row * inner;
   }
 
   /** Position in time of a table row; null without a ring and for an unwritten row. */

@@ -396,6 +396,19 @@ describe("the table", () => {
     expect(said.at(-1)).toBe("1.5 is no row number.");
   });
 
+  it("stays where it is when asked for a row that is not there", async () => {
+    const { view, grid, active, said } = await open({ rows: 50, cols: 1 });
+    const box = view.element.querySelector<HTMLInputElement>(".tdv-goto");
+    for (const text of ["-1", "50", "99999999999999999999"]) {
+      if (box) box.value = text;
+      box?.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+      await settle();
+      expect(said.pop()).toBe(`There is no row ${Number(text)}: the rows are 0 to 49.`);
+      expect(active()?.textContent).toBe("0");
+      expect(grid.querySelector(".tdv-active")).not.toBeNull();
+    }
+  });
+
   it("tells Python of a selected range, and when there is none any more", async () => {
     const { press, asked } = await open({ rows: 50, cols: 3 });
     await press("ArrowDown");
