@@ -188,6 +188,11 @@ describe("a level", () => {
     ]);
   });
 
+  it("is not edited where a column stands for a whole leaf", () => {
+    expect(() => model.boxes([0, 6, 0, 7])).toThrow("image: select this leaf");
+    expect(() => model.boxes([0, 1, 2, 3])).toThrow("image: select this leaf");
+  });
+
   it("is code with the keys that are seen", () => {
     expect(model.code("run", [0, 2, 0, 2])).toContain('level.frame(rows=slice(0, 2), keys=["obs"])');
     expect(model.code("run", [0, 2, 0, 7])).toContain("level.frame(rows=slice(0, 2))");

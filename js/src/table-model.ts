@@ -168,7 +168,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
     return ring ? [label, String(time(row) ?? "")] : [label];
   }
 
-  /** The edits that change a rectangle: one per leaf and run of storage rows. */
+  /** The edits that change a rectangle: one per leaf and run of storage rows. Throws where it holds a folded leaf. */
   function boxes(whole: Rect): EditBox[] {
     const rect = behind(whole);
     let first = 0;
@@ -245,6 +245,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
       const here = column(col);
       if (!here) break;
       const [leaf, element] = here;
+      if (leaf.folded) throw new Error(`${leaf.key.join(".")}: select this leaf to edit its elements.`);
       const many = leaf.shape.length === 1 ? Math.min(rect[3] - col, leaf.count - element) : 1;
       const inside =
         leaf.shape.length === 1
