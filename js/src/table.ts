@@ -312,12 +312,15 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
 
   /** Sends the edits of a rectangle, one request unless it spans several leaves or the seam of a ring. */
   async function send(table: TableModel, rect: Rect, text: string | ((row: number, col: number) => string)) {
-    for (const box of table.boxes(rect)) {
+    const boxes = table.boxes(rect).map((box) => {
       const { path, index } = box;
       // A fill sends one text: the cells of a box are not even counted, there may be a hundred million.
       const values = typeof text === "string" ? text : box.cells.map(([row, col]) => text(row, col));
-      await ctx.rpc.request("edit", { path, index, values }); // the kernel says what changed
-    }
+      return { path, index, values };
+    });
+    // What one leaf cannot hold is written into none.
+    if (boxes.length > 1) await ctx.rpc.request("edit.check", { boxes });
+    for (const box of boxes) await ctx.rpc.request("edit", box); // the kernel says what changed
   }
 
   async function paste(table: TableModel, row: number, col: number, text: string): Promise<void> {

@@ -6,6 +6,7 @@ Operations:
 
 - ``edit`` ``{path, index: [[start, stop], …], values}``: one text for all elements of the box, or one text each, in
   C order → ``{message}``.
+- ``edit.check`` ``{boxes: [{path, index, values}, …]}``: refuses what ``edit`` would refuse, and writes nothing.
 - ``edit.value`` ``{path, text, json}``: a non-tensor value, as text or as JSON → ``{message}``.
 - ``undo``, ``redo``, ``refresh_checksums`` ``{}`` → ``{message}``.
 - ``edits.export`` ``{format: "script" | "patch"}`` → ``{name, mime}`` and the file.
@@ -22,10 +23,14 @@ from tdview.errors import ArgumentError, EditRefusedError, ReadOnlyError, shown
 from tdview.operations.edit import Editor, editor_of
 from tdview.operations.edits import Box, Edit
 from tdview.operations.region import index_text
+from tdview.operations.values import encode_block
+from tdview.operations.view_layout import has_places
 from tdview.widgets.messages import Reply, bool_arg, path_arg, str_arg
+from tdview.widgets.pages import leaf_of
 from tdview.widgets.tree_ops import node_of, wire_path
 
 if TYPE_CHECKING:
+    from tdview.tree.node import Node
     from tdview.widgets.browser import Browser
     from tdview.widgets.router import Router
 
@@ -39,6 +44,7 @@ def register(router: Router, browser: Browser) -> None:
     """Adds the operations of editing to `router`."""
     session = browser.editing
     router.register("edit", lambda args, _buffers, _call: _edit(browser, session, args))
+    router.register("edit.check", lambda args, _buffers, _call: _check(browser, session, args))
     router.register("edit.value", lambda args, _buffers, _call: _edit_value(browser, session, args))
     router.register("undo", lambda _args, _buffers, _call: {"message": f"Undone: {_named(session.editor.undo())}"})
     router.register("redo", lambda _args, _buffers, _call: {"message": f"Done again: {_named(session.editor.redo())}"})
@@ -126,19 +132,42 @@ class EditSession:
 
 
 def _edit(browser: Browser, session: EditSession, args: dict[str, Any]) -> dict[str, Any]:
+    node, index, block, _ = _box(browser, args)
+    edit = session.editor.edit(node.path, index, block)
+    return {"message": f"Changed {_named(edit)}"}
+
+
+def _check(browser: Browser, session: EditSession, args: dict[str, Any]) -> dict[str, Any]:
+    boxes = args.get("boxes")
+    if not isinstance(boxes, list) or not all(isinstance(box, dict) for box in boxes):
+        raise ArgumentError(f"boxes: expected a list of objects, got {shown(boxes)}")
+    _ = session.editor  # refuses a read-only browser
+    for box in boxes:
+        node, index, block, shape = _box(browser, box)
+        where = f"{'.'.join(node.path)}[{index_text(index)}]"
+        leaf = leaf_of(node)
+        if leaf is None or not (leaf.store.writable and has_places(leaf)):
+            raise EditRefusedError(f"{where}: this leaf cannot be edited in place; Info says more")
+        try:
+            encode_block(leaf.dtype, block, shape)
+        except EditRefusedError as error:
+            raise EditRefusedError(f"{where}: {error}") from None
+    return {}
+
+
+def _box(browser: Browser, args: dict[str, Any]) -> tuple[Node, Any, object, tuple[int, ...]]:
+    """The node, the index, the values of a request, and the shape that they have: none for one text."""
     node = node_of(browser.root, path_arg(args))
     spans, values = args.get("index"), args.get("values")
     if not isinstance(spans, list) or not all(_is_span(span) for span in spans):
         raise ArgumentError(f"index: expected a list of [start, stop], got {shown(spans)}")
     index = tuple(start if stop - start == 1 else slice(start, stop) for start, stop in spans)
-    block: object = values
-    if isinstance(values, list):
-        shape = tuple(stop - start for start, stop in spans if stop - start != 1)
-        if math.prod(shape) != len(values):
-            raise ArgumentError(f"values: {len(values)} values do not fill the box {list(shape)}")
-        block = _nested(values, shape)
-    edit = session.editor.edit(node.path, index, block)
-    return {"message": f"Changed {_named(edit)}"}
+    if not isinstance(values, list):
+        return node, index, values, ()
+    shape = tuple(stop - start for start, stop in spans if stop - start != 1)
+    if math.prod(shape) != len(values):
+        raise ArgumentError(f"values: {len(values)} values do not fill the box {list(shape)}")
+    return node, index, _nested(values, shape), shape
 
 
 def _edit_value(browser: Browser, session: EditSession, args: dict[str, Any]) -> dict[str, Any]:

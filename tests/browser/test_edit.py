@@ -179,6 +179,27 @@ def test_a_whole_leaf_of_a_million_rows_is_filled_and_undone(lab: Lab, page: Pag
     assert bool((TensorDict.load_memmap(path)["x"] == 1).all())
 
 
+def test_a_fill_over_several_leaves_is_whole_or_absent(lab: Lab, page: Page) -> None:
+    path = make_save(lab.folder / "run")
+    notebook = lab.open(page, [OPEN.format("run")])
+    notebook.run_all()
+    browser = notebook.cell(0)
+    expect(first_cell(browser)).to_have_text("0.0000")
+    first_cell(browser).click()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1.5")
+    page.keyboard.press("Control+Enter")
+    expect(browser.get_by_text("is not an integer")).to_be_visible()
+    expect(browser.get_by_text("no edits")).to_be_visible()
+    assert reward(path) == [0, 1, 2, 3, 4, 5]
+    page.keyboard.press("Control+A")
+    page.keyboard.type("7")
+    page.keyboard.press("Control+Enter")
+    expect(browser.get_by_text("3 edits")).to_be_visible()
+    assert reward(path) == [7] * 6
+    assert TensorDict.load_memmap(path)["i"].tolist() == [7] * 6
+
+
 def test_two_browsers_of_one_save_show_the_same(lab: Lab, page: Page) -> None:
     make_save(lab.folder / "run.tdz")
     notebook = lab.open(page, [OPEN.format("run.tdz"), "c = tdview.open('run.tdz', mode='r+')\nc", "b"])

@@ -79,6 +79,27 @@ def test_a_range_is_filled_or_pasted(save: Path, view_of: Callable[[Any], Any]) 
     assert loaded[[0, 3], 1].isnan().all()
 
 
+def test_several_boxes_are_checked_before_one_is_written(save: Path, view_of: Callable[[Any], Any]) -> None:
+    before = files(save.parent)
+    good = [
+        {"path": ["f"], "index": [[0, 4], [0, 3]], "values": "2"},
+        {"path": ["i"], "index": [[0, 2]], "values": ["1", "2"]},
+    ]
+    view = view_of(tdview.open(save, mode="r+"))
+    assert view.ask("edit.check", {"boxes": good}) == {}
+    for bad, code in (
+        ({"path": ["i"], "index": [[0, 4]], "values": "1.5"}, "EditRefusedError"),
+        ({"path": ["i"], "index": [[0, 2]], "values": ["1", "x"]}, "EditRefusedError"),
+        ({"path": ["next"], "index": [[0, 4]], "values": "1"}, "EditRefusedError"),
+        ({"path": ["no"], "index": [[0, 4]], "values": "1"}, "KeyMissingError"),
+        ({"path": ["i"]}, "ArgumentError"),
+        ("box", "ArgumentError"),
+    ):
+        assert view.refused("edit.check", {"boxes": [*good, bad]}) == code
+    assert view_of(tdview.open(save)).refused("edit.check", {"boxes": good}) == "ReadOnlyError"
+    assert files(save.parent) == before
+
+
 @pytest.mark.parametrize(
     ("args", "code"),
     [
