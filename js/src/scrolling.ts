@@ -90,6 +90,6 @@ export class ColumnLayout {
     const found = this.find((group, left) => pixel < left + group.count * group.width);
     if (found) return found[0].start + Math.max(0, Math.floor((pixel - found[1]) / found[0].width));
     const last = this.groups.at(-1);
-    return last ? last.start + last.count - 1 : 0;
+    return last ? Math.max(0, last.start + last.count - 1) : 0;
   }
 }

@@ -396,6 +396,18 @@ describe("the table", () => {
     expect(said.at(-1)).toBe("1.5 is no row number.");
   });
 
+  it("has no cells where there are no columns or rows", async () => {
+    for (const size of [
+      { rows: 4, cols: 0 },
+      { rows: 0, cols: 3 },
+    ]) {
+      const { view, grid } = await open(size);
+      expect(grid.querySelectorAll('[role="gridcell"]').length).toBe(0);
+      expect([...grid.querySelectorAll(".tdv-grid-title")].map((title) => title.textContent)).not.toContain("-1");
+      expect(view.element.querySelector(".tdv-cell-text")?.textContent).toBe("no elements");
+    }
+  });
+
   it("stays where it is when asked for a row that is not there", async () => {
     const { view, grid, active, said } = await open({ rows: 50, cols: 1 });
     const box = view.element.querySelector<HTMLInputElement>(".tdv-goto");

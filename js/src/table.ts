@@ -520,13 +520,17 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   function drawPlace(range: Range): void {
     if (!model) return;
     const { row, col } = range;
-    const { lead } = model.info;
+    const { lead, rows, cols } = model.info;
+    if (!rows || !cols) {
+      setText(place, "no elements");
+      return;
+    }
     const aside = model.aside(col);
-    const cell = model.info.rows && model.info.cols ? cache.cell(row, col) : undefined;
+    const cell = cache.cell(row, col);
     const dtype = model.dtype(col);
     const parts = [
       `row ${model.rowHeader(row)[0] || 0}`,
-      aside || model.isLevel || model.info.cols < lead + 2 ? model.header(col).text : `column ${col - lead}`,
+      aside || model.isLevel || cols < lead + 2 ? model.header(col).text : `column ${col - lead}`,
     ];
     if (cell !== undefined && cell !== null && (aside || format !== "hex"))
       parts.push(aside ? sideText(cell, true) || "no value" : cellText(cell, dtype, "exact"));

@@ -251,6 +251,8 @@ class LeafPlane(Plane):
             for axis, size in enumerate(self.shape)
         )
         total = 1 if row_axis is None else self.shape[row_axis]
+        if any(size == 0 for axis, size in enumerate(self.shape) if axis not in (row_axis, col_axis)):
+            total = 0  # there is nothing behind the two axes
         super().__init__(leaf, ring_of(leaf, total) if row_axis == 0 else None, order, total)
         self.cols = 1 if col_axis is None else self.shape[col_axis]
 

@@ -129,6 +129,17 @@ def test_scalars_and_empty_leaves_have_a_table(shape: list[int], open_view: Call
         assert found.size == rows * cols
 
 
+def test_an_image_leaf_without_rows_has_an_empty_table(open_view: Callable[..., View]) -> None:
+    view = open_view({"x": ("uint8", [0, 3, 8, 8])}, [0])
+    value, buffers = page(view, ["x"], [0, 128, 0, 16], describe=True)
+    assert (value["table"]["rows"], value["table"]["cols"]) == (0, 8)
+    assert all(found.size == 0 for found in arrays(value, buffers))
+    mapping = {"rowAxis": 0, "colAxis": 3, "index": [0, 0, 0, 0]}
+    assert page(view, ["x"], [0, 9, 0, 9], describe=True, view=mapping)[0]["table"]["rows"] == 0
+    answer, _ = view.exchange("plot.heat", {"path": ["x"], "height": 9, "width": 9})
+    assert answer["kind"] == "reply", answer
+
+
 @pytest.mark.parametrize("shape", [[], [4], [4, 3]])
 @pytest.mark.parametrize("block", [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 1, 0, 1]])
 def test_a_block_may_be_empty_in_either_direction(
