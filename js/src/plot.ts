@@ -12,7 +12,7 @@ import { type Area, areaOf, type Bars, drawBars, drawHeat, drawLines, type Line,
 import { createExport } from "./export";
 import { samePath } from "./protocol";
 import { type Ring, storageOf } from "./ring";
-import { dtypeText, pyNode } from "./text";
+import { countText, dtypeText, pyNode } from "./text";
 import { isAbort } from "./transport";
 
 type Kind = "lines" | "heat" | "histogram";
@@ -243,6 +243,7 @@ export function createPlot(ctx: Context): View {
       if (mine === asking && !isAbort(reason)) {
         picture = null;
         draw();
+        drawBar();
         setText(note, (reason as Error).message);
       }
     }
@@ -271,8 +272,8 @@ export function createPlot(ctx: Context): View {
     maps.hidden = inverts.hidden = kind !== "heat";
     drawDims();
     reset.hidden = kind === "histogram" || rows === null;
+    series.hidden = picture?.kind !== "lines";
     if (!picture) return;
-    series.hidden = picture.kind !== "lines";
     if (picture.kind === "histogram") {
       setText(note, picture.note);
       setAttribute(canvas, "aria-label", `Histogram, ${picture.note}`);
@@ -280,7 +281,7 @@ export function createPlot(ctx: Context): View {
       const { reply } = picture;
       const averaged =
         reply.height < reply.rows[1] - reply.rows[0] || reply.width < reply.cols[1] - reply.cols[0] ? ", averaged" : "";
-      setText(note, `rows ${reply.rows[0]}–${reply.rows[1] - 1} of ${reply.totalRows.toLocaleString("en")}${averaged}`);
+      setText(note, rowsText(reply.rows, reply.totalRows) + averaged);
       setAttribute(canvas, "aria-label", `Heat map, ${note.textContent}`);
     } else {
       const { reply, lines } = picture;
@@ -288,7 +289,9 @@ export function createPlot(ctx: Context): View {
       const time = reply.order === "time" ? " in time order" : "";
       setText(
         note,
-        `rows ${reply.rows[0]}–${reply.rows[1] - 1} of ${reply.total.toLocaleString("en")}${time}${lines[0]?.band ? ", least and greatest of each pixel" : ""}${gaps ? `, ${gaps} gaps without numbers` : ""}`,
+        reply.available.length
+          ? `${rowsText(reply.rows, reply.total)}${time}${lines[0]?.band ? ", least and greatest of each pixel" : ""}${gaps && reply.total ? `, ${countText(gaps, "gap")} without numbers` : ""}`
+          : "No leaf here can be drawn as lines beside others. Select one of them.",
       );
       setAttribute(canvas, "aria-label", `Lines of ${reply.labels.join(", ")}, ${note.textContent}`);
       drawSeries(reply);
@@ -395,6 +398,7 @@ export function createPlot(ctx: Context): View {
     }
     if (picture.kind !== "lines") return;
     const { reply, lines } = picture;
+    if (!lines.length || !reply.total) return;
     const bin = Math.min(reply.starts.length - 2, Math.floor(place * (reply.starts.length - 1)));
     const row = reply.starts[bin] ?? 0;
     const storage = reply.order === "time" && reply.ring ? `, row ${storageOf(reply.ring, row)}` : "";
@@ -442,10 +446,15 @@ export function createPlot(ctx: Context): View {
         cols = null;
         rows = null;
         mapping = null;
-        picture = null;
+        picture = null; // of another leaf: it must not be read for this one
+        draw();
+        drawBar();
+        setText(note, "");
+        setText(hover, "");
       }
       kinds.value = kind;
       for (const option of kinds.options) option.hidden = next.dtype === null && option.value !== "lines";
+      for (const option of files.options) option.hidden = next.dtype === null && option.value === "figure";
       if (next.rows) {
         const air = Math.max(20, next.rows[1] - next.rows[0]);
         rows = [Math.max(0, next.rows[0] - air), next.rows[1] + air];
@@ -469,6 +478,11 @@ function kindOf(selection: Selection): Kind {
   if ((shape[0] ?? 1) < 2) return "histogram";
   const wide = shape.slice(1).reduce((a, b) => a * b, 1);
   return wide > 8 && dtypeText(selection.dtype) !== "bool" ? "heat" : "lines";
+}
+
+/** `rows 0–99 of 1,000`. */
+function rowsText([start, stop]: readonly [number, number], total: number): string {
+  return start < stop ? `rows ${start}–${stop - 1} of ${total.toLocaleString("en")}` : "no rows";
 }
 
 function lineOf(label: string, buffer: DataView | undefined, starts: readonly number[]): Line {

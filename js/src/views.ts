@@ -24,7 +24,7 @@ const severalSaves: Reason = ({ kind }) =>
 const noNumbers: Reason = (selection, ctx) =>
   selection.nested
     ? "The tensors of a nested tensor differ in shape. Info lists the shapes; numpy() of the leaf gives the tensors."
-    : noValue(selection, ctx);
+    : noTable(selection, ctx);
 
 const noTable: Reason = (selection, ctx) => severalSaves(selection, ctx) ?? noValue(selection, ctx);
 

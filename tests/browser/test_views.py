@@ -358,3 +358,40 @@ def test_ages_and_priorities_stand_beside_the_rows(lab: Lab, page: Page) -> None
         page.wait_for_timeout(200)
     expect(grid.get_by_role("columnheader")).to_have_text(["row", "t", "next.reward"])
     assert grid.inner_text() == before
+
+
+def test_a_plot_does_not_keep_what_belongs_to_another_leaf(lab: Lab, page: Page) -> None:
+    entries = {
+        "x": ("float32", [10, 2], numbers(10, 2).tobytes()),
+        "short": ("float32", [10], b"short"),
+        "sub": {"pixels": ("uint8", [10, 3, 8, 8])},
+    }
+    notebook = open_save(lab, page, entries, [10], "x")
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Plot").click()
+    panel = cell.get_by_role("tabpanel", name="Plot")
+    lines = panel.get_by_role("group", name="Lines")
+    expect(lines.get_by_role("button")).to_have_text(["x[0]", "x[1]"])
+    panel.locator("canvas").hover()
+    expect(panel.locator(".tdv-cellbar")).to_contain_text("x[0]")
+    cell.get_by_role("treeitem", name="short").click()
+    expect(panel.get_by_text("the payload is 5 bytes")).to_be_visible()
+    expect(lines).to_be_hidden()
+    expect(panel.locator(".tdv-cellbar")).to_have_text("")
+    cell.get_by_role("treeitem", name="sub").click()
+    expect(panel.get_by_text("No leaf here can be drawn as lines")).to_be_visible()
+
+
+def test_plots_of_nothing_say_so(lab: Lab, page: Page) -> None:
+    write_save(lab.folder / "runs" / "none", {"x": ("float32", [0, 3])}, batch_size=[0])
+    write_save(lab.folder / "runs" / "nan", {"x": ("float32", [1], b"\0\0\xc0\x7f")}, batch_size=[1])
+    notebook = lab.open(page, ["import tdview; b = tdview.open('runs'); b"])
+    notebook.run_all()
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Plot").click()
+    panel = cell.get_by_role("tabpanel", name="Plot")
+    expect(panel.get_by_text("This holds several saves.")).to_be_visible()
+    cell.get_by_role("treeitem", name="none").click()
+    expect(panel.get_by_text("no rows", exact=True)).to_be_visible()
+    cell.get_by_role("treeitem", name="nan").click()
+    expect(panel.get_by_text("rows 0–0 of 1, 1 gap without numbers")).to_be_visible()
