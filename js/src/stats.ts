@@ -80,8 +80,8 @@ export function createStats(ctx: Context): View {
         whole(leaf.count),
         whole(leaf.nan),
         whole(leaf.inf),
-        short(leaf.min),
-        short(leaf.max),
+        short(leaf.min, isInteger(leaf)),
+        short(leaf.max, isInteger(leaf)),
         short(leaf.mean),
         short(leaf.std),
         distinct(leaf),
@@ -209,6 +209,8 @@ function bars(leaf: LeafStats, width: number, height: number): HTMLElement {
   );
 }
 
+const isInteger = (leaf: LeafStats): boolean => /int\d/.test(leaf.dtype);
+
 const whole = (count: number): string => count.toLocaleString("en");
 
 const distinct = (leaf: LeafStats): string =>
@@ -221,8 +223,8 @@ function text(value: Value): string {
   return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(9))) : String(value);
 }
 
-/** To six digits, for a table. */
-function short(value: Value): string {
-  if (String(value).length > 14) return String(Number(Number(value).toPrecision(6)));
+/** To six digits, for a table; `exact` integers, which an element may hold, in full. */
+function short(value: Value, exact = false): string {
+  if (!exact && String(value).length > 14) return String(Number(Number(value).toPrecision(6)));
   return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : text(value);
 }

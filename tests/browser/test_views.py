@@ -395,3 +395,21 @@ def test_plots_of_nothing_say_so(lab: Lab, page: Page) -> None:
     expect(panel.get_by_text("no rows", exact=True)).to_be_visible()
     cell.get_by_role("treeitem", name="nan").click()
     expect(panel.get_by_text("rows 0–0 of 1, 1 gap without numbers")).to_be_visible()
+
+
+def test_statistics_of_a_level_are_exact_and_say_what_is_damaged(lab: Lab, page: Page) -> None:
+    entries = {
+        "i": ("int64", [2], np.array([2**53 + 1, -(2**63)], "<i8").tobytes()),
+        "short": ("float32", [10], b"short"),
+    }
+    notebook = open_save(lab, page, entries, [2], ())
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Stats").click()
+    expect(cell.get_by_role("row", name="i int64")).to_contain_text("9007199254740993")
+    expect(cell.get_by_role("row", name="i int64")).to_contain_text("-9223372036854775808")
+    region = cell.get_by_role("region", name="Statistics")
+    message = region.get_by_text("the payload is 5 bytes")
+    expect(message).to_be_visible()
+    box, frame = (part.evaluate("e => e.getBoundingClientRect().toJSON()") for part in (message, region))
+    assert frame["left"] <= box["left"]
+    assert message.evaluate("e => e.scrollWidth <= e.clientWidth")
