@@ -5,7 +5,7 @@
 import type { Context } from "./context";
 import { h, link } from "./dom";
 import type { Problem, Severity } from "./protocol";
-import { severityText } from "./text";
+import { dottedText, severityText } from "./text";
 
 const ORDER: readonly Severity[] = ["error", "warning", "note"];
 
@@ -37,7 +37,7 @@ function createFinding(ctx: Context, problem: Problem): HTMLElement {
   message.addEventListener("click", () => {
     message.setAttribute("aria-expanded", String(message.getAttribute("aria-expanded") === "false"));
   });
-  const where = problem.key.join(".");
+  const where = dottedText(problem.key);
   return h(
     "li",
     { class: "tdv-finding" },

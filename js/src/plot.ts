@@ -12,7 +12,7 @@ import { type Area, areaOf, type Bars, drawBars, drawHeat, drawLines, type Line,
 import { createExport } from "./export";
 import { samePath } from "./protocol";
 import { type Ring, storageOf } from "./ring";
-import { countText, dtypeText, pyNode } from "./text";
+import { countText, dtypeText, partText, pyNode } from "./text";
 import { isAbort } from "./transport";
 
 type Kind = "lines" | "heat" | "histogram";
@@ -213,7 +213,7 @@ export function createPlot(ctx: Context): View {
         picture = {
           kind,
           reply: value,
-          lines: value.labels.map((label, i) => lineOf(label, buffers[i], value.starts)),
+          lines: value.labels.map((label, i) => lineOf(partText(label), buffers[i], value.starts)),
         };
         cols = value.cols;
         mapping = value.mapping;
@@ -317,7 +317,7 @@ export function createPlot(ctx: Context): View {
           onclick: () => pick(reply.cols.filter((other) => other !== col)),
         },
         h("i", { style: `background:${lineColour(i)}` }),
-        reply.labels[i] ?? "",
+        partText(reply.labels[i] ?? ""),
       );
       return chip;
     });
@@ -325,7 +325,11 @@ export function createPlot(ctx: Context): View {
       .flatMap((group) =>
         Array.from(
           { length: Math.min(group.count, 64) },
-          (_, i) => [String(group.start + i), group.count > 1 ? `${group.label}[${i}]` : group.label] as const,
+          (_, i) =>
+            [
+              String(group.start + i),
+              group.count > 1 ? `${partText(group.label)}[${i}]` : partText(group.label),
+            ] as const,
         ),
       )
       .filter(([col]) => !reply.cols.includes(Number(col)));

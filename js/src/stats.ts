@@ -6,7 +6,7 @@ import type { Context, Selection, View } from "./context";
 import { button, h, setText } from "./dom";
 import type { Path } from "./protocol";
 import { createTask } from "./task";
-import { dtypeText, pyNode, shapeText } from "./text";
+import { dottedText, dtypeText, pyNode, shapeText } from "./text";
 
 type Value = number | string | boolean | null;
 type LeafStats = {
@@ -73,7 +73,7 @@ export function createStats(ctx: Context): View {
   function levelTable(reply: StatsReply, depth: number): HTMLElement {
     const heads = ["key", "type", "histogram", "elements", "NaN", "Inf", "min", "max", "mean", "std", "distinct"];
     const rows = reply.leaves.map((leaf) => {
-      const open = button(leaf.key.slice(depth).join("."), () => ctx.select(leaf.key, { tab: "Stats" }), {
+      const open = button(dottedText(leaf.key.slice(depth)), () => ctx.select(leaf.key, { tab: "Stats" }), {
         class: "tdv-link",
       });
       const texts = [

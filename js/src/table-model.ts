@@ -9,7 +9,7 @@ import { columnWidth, type Format } from "./formats";
 import type { Path } from "./protocol";
 import { type Ring, runsOf, type Span, storageOf, timeOf } from "./ring";
 import { ColumnLayout } from "./scrolling";
-import { dtypeText, pyNode, pyString, shapeText } from "./text";
+import { dottedText, dtypeText, pyNode, pyString, shapeText } from "./text";
 
 /** One leaf's columns in the table of a level. */
 export type LevelColumn = {
@@ -120,10 +120,10 @@ export function tableModel(selection: Selection, info: TableInfo) {
       if (!here) return { text: "", title: "" };
       const [leaf, element] = here;
       const place = leaf.count > 1 ? `[${unravel(element, leaf.shape).join(", ")}]` : "";
-      const text = leaf.key.join(".") + place;
+      const text = dottedText(leaf.key) + place;
       return { text, title: leaf.problem || `${text}  ${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}` };
     }
-    const name = path.join(".") || "value";
+    const name = dottedText(path) || "value";
     if (colAxis === null || shape?.[colAxis] === 1) return { text: name, title: name };
     return { text: String(col - lead), title: `${name}, ${axisName(selection, colAxis)} = ${col - lead}` };
   }
@@ -245,7 +245,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
       const here = column(col);
       if (!here) break;
       const [leaf, element] = here;
-      if (leaf.folded) throw new Error(`${leaf.key.join(".")}: select this leaf to edit its elements.`);
+      if (leaf.folded) throw new Error(`${dottedText(leaf.key)}: select this leaf to edit its elements.`);
       const many = leaf.shape.length === 1 ? Math.min(rect[3] - col, leaf.count - element) : 1;
       const inside =
         leaf.shape.length === 1

@@ -27,6 +27,7 @@ import { type Path, samePath } from "./protocol";
 import { fromTsv, isSingle, type Range, rectOfRange, toTsv } from "./ranges";
 import { isSeam } from "./ring";
 import { foldedText, type TableInfo, type TableModel, tableModel } from "./table-model";
+import { dottedText } from "./text";
 import { explain } from "./transport";
 
 type WirePage = {
@@ -243,7 +244,7 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
 
   function source(table: TableModel): GridSource {
     return {
-      label: `Values of ${table.selection.path.join(".") || "the save"}`,
+      label: `Values of ${dottedText(table.selection.path) || "the save"}`,
       rows: table.info.rows,
       layout: table.layout(format),
       lead: table.info.lead,
@@ -470,14 +471,14 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
       beside = keys;
       void open(true, null);
     };
-    const text = `with: ${beside.map((key) => key.join(".")).join(", ")}`;
+    const text = `with: ${beside.map(dottedText).join(", ")}`;
     const shownOnes =
       columns.length && companions.length
         ? [button(text, () => set([]), { class: "tdv-toggle", title: "Remove these columns" })]
         : [];
     const rest = companions
       .filter((key) => !columns.length || !isIn(key))
-      .map((key) => [JSON.stringify(key), key.join(".")] as const);
+      .map((key) => [JSON.stringify(key), dottedText(key)] as const);
     const add = rest.length
       ? [
           menu("+ column", "Show another leaf beside this one", rest, (key) =>

@@ -36,9 +36,23 @@ export function typeText(row: Row): string {
   return `${dtypeText(row.dtype)} ${row.nested ? "nested" : shapeText(row.shape ?? [])}`;
 }
 
-/** How a key is shown: files beside the save are no entry, and an empty key has to be seen. */
+/** One key as it can be read: an empty or blank one is seen, and what steers the text around it is escaped. */
+export function partText(key: string): string {
+  if (!key.trim()) return key ? `"${key}"` : "(empty key)";
+  return key.replace(
+    /[\p{Cc}\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,
+    (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** How a row is named: files beside the save are no entry. */
 export function keyText(row: Row): string {
-  return row.kind === "side_files" ? (row.className ?? "") : row.key || "(empty key)";
+  return row.kind === "side_files" ? (row.className ?? "") : partText(row.key);
+}
+
+/** `next.reward`. */
+export function dottedText(path: Path): string {
+  return path.map(partText).join(".");
 }
 
 /** Which colour a row has: one of a few families of dtypes, or none. */
@@ -102,5 +116,5 @@ export function pyNode(location: string, path: Path): string {
 
 /** `next › reward`. */
 export function pathText(path: Path): string {
-  return path.join(" › ");
+  return path.map(partText).join(" › ");
 }

@@ -4,7 +4,7 @@
  */
 import type { Context, Selection } from "./context";
 import { h, link } from "./dom";
-import { bytesText, dtypeText, keyText, pyKey, pyNode, shapeText } from "./text";
+import { bytesText, dtypeText, keyText, partText, pyKey, pyNode, shapeText } from "./text";
 
 export type Title = { readonly element: HTMLElement; show(selection: Selection | null): void };
 
@@ -26,7 +26,7 @@ export function createTitle(ctx: Context, code: () => string | null): Title {
     const above = path
       .slice(0, -1)
       .flatMap((part, i) => [
-        link(part, () => ctx.select(path.slice(0, i + 1))),
+        link(partText(part), () => ctx.select(path.slice(0, i + 1))),
         h("span", { class: "tdv-dim", "aria-hidden": "true" }, " › "),
       ]);
     crumbs.replaceChildren(...above, h("strong", {}, path.length ? keyText(selection) : ctx.state.head.name));
