@@ -4,7 +4,7 @@
  */
 import type { Context, Selection } from "./context";
 import { h, link } from "./dom";
-import { bytesText, dtypeText, keyText, partText, pyKey, pyNode, shapeText } from "./text";
+import { bytesText, dtypeText, keyText, partText, pathText, pyKey, pyNode, shapeText } from "./text";
 
 export type Title = { readonly element: HTMLElement; show(selection: Selection | null): void };
 
@@ -29,7 +29,9 @@ export function createTitle(ctx: Context, code: () => string | null): Title {
         link(partText(part), () => ctx.select(path.slice(0, i + 1))),
         h("span", { class: "tdv-dim", "aria-hidden": "true" }, " › "),
       ]);
-    crumbs.replaceChildren(...above, h("strong", {}, path.length ? keyText(selection) : ctx.state.head.name));
+    const name = path.length ? keyText(selection) : ctx.state.head.name;
+    crumbs.replaceChildren(...(above.length ? [h("span", {}, ...above)] : []), h("strong", {}, name));
+    crumbs.title = path.length ? pathText([...path.slice(0, -1), name]) : "";
     chips.replaceChildren(...texts(selection).map((text) => h("span", { class: "tdv-chip" }, text)));
     const node = pyNode(ctx.state.head.location, path);
     actions.replaceChildren(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,29 @@ def test_the_widget_answers_while_a_cell_runs_or_says_that_it_waits(lab: Lab, pa
     expect(row(widget, "reward")).to_be_visible()
     expect(widget.locator(".tdv-status")).not_to_contain_text("busy")
     notebook.wait_idle()
+
+
+def test_the_title_keeps_the_last_key_in_sight(lab: Lab, page: Page) -> None:
+    deep: dict[str, Any] = {"last": ("float32", [6, 1])}
+    for level in range(30):
+        deep = {f"level{level}": deep}
+    path = ("level29", *(f"level{level}" for level in reversed(range(29))), "last")
+    write_save(lab.folder / "deep", {**deep, "n" * 200: ("float32", [6])}, batch_size=[6])
+    notebook = lab.open(page, [f"import tdview\nb = tdview.open('deep')\nb.select({path!r})\nb", "b.select('n' * 200)"])
+    notebook.run(0)
+    title = notebook.cell(0).locator(".tdv-title")
+    last = title.locator("strong")
+    places = "e => [...e.children].map(part => part.getBoundingClientRect().toJSON())"
+    for width in (1400, 1150, 700):
+        page.set_viewport_size({"width": width, "height": 1000})
+        expect(last).to_have_text("last")
+        assert last.evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert inside(title.evaluate(places))
+    notebook.run(1)
+    expect(last).to_have_text("n" * 200)
+    assert inside(title.evaluate(places))
+
+
+def inside(boxes: list[dict[str, float]]) -> bool:
+    """Whether the parts of a line stand one behind the other."""
+    return all(left["right"] <= right["left"] + 0.5 for left, right in itertools.pairwise(boxes))
