@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Selection } from "./context";
-import { type TableInfo, tableModel, unravel } from "./table-model";
+import { foldedText, type TableInfo, tableModel, unravel } from "./table-model";
 
 const selection = (over: Partial<Selection>): Selection =>
   ({
@@ -220,6 +220,13 @@ describe("a level", () => {
       [1, 2],
     ]);
   });
+});
+
+it("says what stands folded in a column", () => {
+  const folded = { folded: true, count: 1 };
+  expect(foldedText(column(["image"], [3, 8], folded))).toBe("float32 [3, 8]");
+  expect(foldedText(column(["tokens"], [-1, 4], folded))).toBe("float32 nested");
+  expect(foldedText(column(["x"], [2], { ...folded, problem: "short" }))).toBe("damaged");
 });
 
 it("unravels in C order", () => {

@@ -121,7 +121,7 @@ export function tableModel(selection: Selection, info: TableInfo) {
       const [leaf, element] = here;
       const place = leaf.count > 1 ? `[${unravel(element, leaf.shape).join(", ")}]` : "";
       const text = dottedText(leaf.key) + place;
-      return { text, title: leaf.problem || `${text}  ${dtypeText(leaf.dtype)} ${shapeText(leaf.shape)}` };
+      return { text, title: leaf.problem || `${text}  ${foldedText(leaf)}` };
     }
     const name = dottedText(path) || "value";
     if (colAxis === null || shape?.[colAxis] === 1) return { text: name, title: name };
@@ -293,7 +293,9 @@ export function tableModel(selection: Selection, info: TableInfo) {
 
 /** What stands in a column whose leaf has too many elements in a row. */
 export function foldedText(column: LevelColumn): string {
-  return column.problem ? "damaged" : `${dtypeText(column.dtype)} ${shapeText(column.shape)}`;
+  if (column.problem) return "damaged";
+  const nested = column.shape.some((size) => size < 0);
+  return `${dtypeText(column.dtype)} ${nested ? "nested" : shapeText(column.shape)}`;
 }
 
 /** Indices of a flat position in C order. */

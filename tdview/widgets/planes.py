@@ -118,7 +118,7 @@ class Column:
     folded: bool
     problem: str
     depth: int
-    """Batch dimensions of the level, which may be fewer than those of the leaf's own level."""
+    """Batch dimensions of the level, fewer perhaps than those of the own one; 0 where its rows are not the leaf's."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON for the view."""
@@ -362,13 +362,12 @@ class LevelPlane(Plane):
     def _column(self, leaf: Leaf) -> Column:
         shape = tuple(leaf.shape)
         key = tuple(leaf.path)[len(self.node.path) :]
-        problem = ""
-        if shape[: len(self.batch)] != self.batch:
-            problem = f"shape {list(shape)} does not start with the batch size {list(self.batch)}"
-        elif any(found.severity == "error" for found in leaf.problems):
-            problem = next(found.message for found in leaf.problems if found.severity == "error")
-        elements = math.prod(shape[len(self.batch) :])
-        folded = bool(problem) or leaf.is_nested or not 1 <= elements <= FOLD
+        problem = next((found.message for found in leaf.problems if found.severity == "error"), "")
+        # The rows of a stack are its members, not those of a leaf in one of them.
+        own = shape[: len(self.batch)] == self.batch and not any(map(_is_stack, _levels(leaf, self.node)))
+        depth = len(self.batch) if own else 0
+        elements = math.prod(shape[depth:])
+        folded = bool(problem) or not own or leaf.is_nested or not 1 <= elements <= FOLD
         return Column(
             leaf=leaf,
             key=key,
@@ -376,7 +375,7 @@ class LevelPlane(Plane):
             count=1 if folded else elements,
             folded=folded,
             problem=problem,
-            depth=len(self.batch),
+            depth=depth,
         )
 
     def cut(self, cols: Span) -> Iterator[tuple[Column, int, int]]:
@@ -414,12 +413,24 @@ class LevelPlane(Plane):
 def base_of(leaf: Leaf) -> Node | None:
     """The highest level whose batch the leaf shares: its other leaves can stand beside it, row by row."""
     base, above = None, leaf.parent
-    while above is not None and above.batch_size:
+    while above is not None and above.batch_size and not _is_stack(above):
         if tuple(leaf.shape[: len(above.batch_size)]) == above.batch_size:
             base = above
         above = above.parent
     elements = 0 if base is None else math.prod(leaf.shape[len(base.batch_size or ()) :])
     return base if 1 <= elements <= FOLD else None
+
+
+def _levels(leaf: Leaf, top: Node) -> Iterator[Node]:
+    """The levels that hold a leaf, up to `top`."""
+    above = leaf.parent
+    while above is not None:
+        yield above
+        above = None if above.path == top.path else above.parent
+
+
+def _is_stack(node: Node) -> bool:
+    return node.kind == "lazy_stack"
 
 
 def companions(leaf: Leaf) -> list[list[str]]:
@@ -432,7 +443,7 @@ def companions(leaf: Leaf) -> list[list[str]]:
     for other in itertools.islice(base.leaves(), MAX_COMPANIONS):
         shape = tuple(other.shape)
         fits = shape[: len(batch)] == batch and not other.is_nested and 1 <= math.prod(shape[len(batch) :]) <= FOLD
-        if fits and other.path != leaf.path:
+        if fits and other.path != leaf.path and not any(map(_is_stack, _levels(other, base))):
             found.append(list(other.path[len(base.path) :]))
     return found
 

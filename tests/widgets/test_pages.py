@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
 
 import tdview
 from tdview.testing.sample import write_replay_buffer
@@ -204,6 +206,26 @@ def test_other_leaves_stand_beside_a_leaf(open_view: Callable[..., View]) -> Non
     value, _ = page(view, path, [0, 6, 0, 9], view=beside)
     assert value["pages"][0]["edited"] == [[2, 3, 1, 2]]
     assert view.refused("table.page", {"path": path, "view": {"with": ["done"]}}) == "ArgumentError"
+
+
+def test_the_leaves_of_a_ragged_stack_are_sound_and_not_its_rows(
+    tmp_path: Path, view_of: Callable[[Any], View]
+) -> None:
+    members = [TensorDict({"a": torch.ones(2), "b": torch.ones(n), "s": torch.ones(())}, []) for n in (3, 5)]
+    stack = LazyStackedTensorDict(*members)
+    TensorDict({"x": torch.ones(2), "stack": stack}, [2]).save(tmp_path / "run")
+    view = view_of(tdview.open(tmp_path / "run"))
+    for path, above in ((["stack"], []), ([], ["stack"])):
+        value, _ = page(view, path, [0, 2, 0, 16], describe=True)
+        columns = {".".join(column["key"]): column for column in value["table"]["columns"]}
+        assert {column["problem"] for column in columns.values()} == {""}
+        inner = {name: columns[".".join([*above, name])] for name in ("0.a", "0.b", "1.a", "1.b")}
+        assert all(column["folded"] for column in inner.values())
+        assert [column["shape"] for column in inner.values()] == [[2], [3], [2], [5]]
+    value, _ = page(view, ["stack", "0", "a"], describe=True)
+    assert value["table"]["companions"] == []
+    value, _ = page(view, ["x"], describe=True)
+    assert value["table"]["companions"] == []
 
 
 def test_several_batch_dims_are_flattened(open_view: Callable[..., View]) -> None:
