@@ -71,6 +71,14 @@ describe("exactNumber", () => {
     expect(exactNumber(-0, "float32")).toBe("-0.0");
   });
 
+  it("gives whole numbers in full", () => {
+    expect(exactNumber(448, "float8_e4m3fn")).toBe("448.0");
+    expect(exactNumber(57344, "float8_e5m2")).toBe("57344.0");
+    expect(exactNumber(-65504, "float16")).toBe("-65504.0");
+    expect(exactNumber(Math.fround(123456789), "float32")).toBe("123456792.0");
+    expect(exactNumber(Math.fround(3e38), "float32")).toBe("3e+38");
+  });
+
   it("reads back for many floats", () => {
     let seed = 1;
     for (let i = 0; i < 2000; i++) {

@@ -73,11 +73,12 @@ export function rounded(x: number, dtype: string): number {
   return (whole - scaled === 0.5 && whole % 2 !== 0 ? whole - 1 : whole) * unit;
 }
 
-/** The shortest decimal that reads back as the same element. */
+/** The shortest decimal that reads back as the same element; a whole number in full, so that 448 is not written 450. */
 export function exactNumber(x: number, dtype: string): string {
   if (Number.isNaN(x)) return "NaN";
   if (!Number.isFinite(x)) return x > 0 ? "Infinity" : "-Infinity";
   if (Object.is(x, -0)) return "-0.0";
+  if (Number.isInteger(x) && Math.abs(x) < 1e15 && FLOATS[dtype]) return `${x}.0`;
   if (!FLOATS[dtype]) return dtype.includes("float") || dtype.startsWith("complex") ? dotted(String(x)) : String(x);
   for (let digits = 1; digits < 10; digits++) {
     const text = String(Number(x.toPrecision(digits)));
