@@ -266,6 +266,12 @@ def test_values_are_edited_in_the_info_panel(lab: Lab, page: Page) -> None:
     browser.get_by_role("button", name="Save value").click()
     expect(browser.get_by_label("Value", exact=True)).to_contain_text("<b>bye</b>")
     assert TensorDict.load_memmap(path)["note"] == "<b>bye</b>"
+    browser.get_by_role("button", name="edit value").click()
+    browser.get_by_label("New value as text").fill("")
+    browser.get_by_role("button", name="Save value").click()
+    value = browser.get_by_label("Value", exact=True).locator("pre")
+    expect(value).to_have_text("")
+    assert "empty text" in value.evaluate("e => getComputedStyle(e, '::before').content")
 
 
 def test_rows_are_appended_packed_and_unpacked(lab: Lab, page: Page) -> None:
