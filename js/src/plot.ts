@@ -79,6 +79,7 @@ export function createPlot(ctx: Context): View {
     (value) => {
       kind = value as Kind;
       rows = null;
+      setText(hover, "");
       void ask();
     },
   );
@@ -167,6 +168,7 @@ export function createPlot(ctx: Context): View {
     if (to - from > 0.01) zoom([shown[0] + from * (shown[1] - shown[0]), shown[0] + to * (shown[1] - shown[0])]);
     else draw();
   });
+  on("pointerleave", () => setText(hover, ""));
   on("dblclick", () => zoom(null));
   on("keydown", onKey);
   if (typeof ResizeObserver !== "undefined") {
