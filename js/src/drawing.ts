@@ -223,8 +223,12 @@ function drawLabels(
   context.font = surface.font;
   context.textAlign = "center";
   context.textBaseline = "top";
-  for (const tick of ticks(across, Math.max(2, area.width / 90), whole))
-    context.fillText(tickText(tick), area.left + position(tick, across) * area.width, area.top + area.height + 7);
+  for (const tick of ticks(across, Math.max(2, area.width / 90), whole)) {
+    const text = tickText(tick);
+    const furthest = surface.width - context.measureText(text).width / 2;
+    const place = area.left + position(tick, across) * area.width;
+    context.fillText(text, Math.min(place, furthest), area.top + area.height + 7);
+  }
   context.textAlign = "right";
   context.textBaseline = "middle";
   for (const tick of ticks(down, Math.max(2, area.height / 60), downwards)) {

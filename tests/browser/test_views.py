@@ -389,6 +389,26 @@ def test_a_plot_does_not_keep_what_belongs_to_another_leaf(lab: Lab, page: Page)
     expect(panel.get_by_text("No leaf here can be drawn as lines")).to_be_visible()
 
 
+def test_the_last_tick_of_a_plot_is_not_cut(lab: Lab, page: Page) -> None:
+    notebook = open_save(lab, page, {"x": ("float32", [10_001], numbers(10_001, 1).tobytes())}, [10_001], "x")
+    page.evaluate(
+        """() => {
+            const write = CanvasRenderingContext2D.prototype.fillText;
+            window.ends = {};
+            CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+                if (this.textAlign === "center") window.ends[text] = x + this.measureText(text).width / 2;
+                return write.call(this, text, x, y);
+            };
+        }"""
+    )
+    cell = notebook.cell(0)
+    cell.get_by_role("tab", name="Plot").click()
+    expect(cell.get_by_text("rows 0–10000 of 10,001")).to_be_visible()
+    ends = page.evaluate("window.ends")
+    assert len(ends) > 2
+    assert max(ends.values()) <= cell.locator("canvas").evaluate("e => e.clientWidth")
+
+
 def test_plots_of_nothing_say_so(lab: Lab, page: Page) -> None:
     write_save(lab.folder / "runs" / "none", {"x": ("float32", [0, 3])}, batch_size=[0])
     write_save(lab.folder / "runs" / "nan", {"x": ("float32", [1], b"\0\0\xc0\x7f")}, batch_size=[1])
