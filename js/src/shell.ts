@@ -12,6 +12,7 @@ import { createSide } from "./side";
 import { createSplitter } from "./splitter";
 import { createSelected, createState, type Model, watchKernel } from "./state";
 import { createTabs } from "./tabs";
+import { pathText } from "./text";
 import { followTheme } from "./theme";
 import { createTitle } from "./title";
 import { explain, RpcError, Transport } from "./transport";
@@ -114,7 +115,12 @@ export function createShell(model: Model, root: HTMLElement, signal: AbortSignal
     side.reload();
     const path = selection?.path ?? null;
     selection = null;
-    if (path) void go(path, {}).then((there) => there || signal.aborted || showRoot());
+    if (path)
+      void go(path, {}).then((there) => {
+        if (there || signal.aborted) return;
+        showRoot();
+        ctx.notify(`${pathText(path)} is not in the save any more.`, "warning");
+      });
     count();
   }, signal);
 

@@ -196,6 +196,7 @@ describe("the widget", () => {
     await frame();
     expect(one(".tdv-title").textContent).toContain("run.tdz");
     expect(item("run.tdz").getAttribute("aria-selected")).toBe("true");
+    expect(one(".tdv-status").textContent).toBe("obs is not in the save any more.");
   });
 
   it("lets a later choice win over a node that is still fetched", async () => {
