@@ -191,6 +191,9 @@ describe("a level", () => {
   it("is not edited where a column stands for a whole leaf", () => {
     expect(() => model.boxes([0, 6, 0, 7])).toThrow("image: select this leaf");
     expect(() => model.boxes([0, 1, 2, 3])).toThrow("image: select this leaf");
+    const short = column(["x"], [], { folded: true, count: 1, problem: "x.memmap: the payload is 5 bytes" });
+    const damaged = tableModel(selection({ path: [], dtype: null }), info({ cols: 1, columns: [short], batch: [6] }));
+    expect(() => damaged.boxes([0, 1, 0, 1])).toThrow("the payload is 5 bytes");
   });
 
   it("is code with the keys that are seen", () => {

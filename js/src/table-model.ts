@@ -245,7 +245,8 @@ export function tableModel(selection: Selection, info: TableInfo) {
       const here = column(col);
       if (!here) break;
       const [leaf, element] = here;
-      if (leaf.folded) throw new Error(`${dottedText(leaf.key)}: select this leaf to edit its elements.`);
+      if (leaf.folded)
+        throw new Error(leaf.problem || `${dottedText(leaf.key)}: select this leaf to edit its elements.`);
       const many = leaf.shape.length === 1 ? Math.min(rect[3] - col, leaf.count - element) : 1;
       const inside =
         leaf.shape.length === 1

@@ -292,14 +292,14 @@ export function createTable(ctx: Context, load: () => Promise<Panels>): View {
   }
 
   function editText(table: TableModel, row: number, col: number): string | null {
-    const folded = table.isLevel && table.column(col)?.[0].folded;
+    const leaf = table.isLevel ? table.column(col)?.[0] : undefined;
     const cell = cache.cell(row, col);
     const why = table.aside(col)
       ? "This column is worked out from the buffer's own files: it is not edited."
       : ctx.state.head.mode === "r"
         ? READ_ONLY
-        : folded
-          ? "Select this leaf to edit its elements."
+        : leaf?.folded
+          ? leaf.problem || "Select this leaf to edit its elements."
           : format === "hex"
             ? "Bits are not edited: choose another number format."
             : (!table.isLevel || selection?.nested) && !selection?.writable

@@ -294,6 +294,16 @@ def test_damage_is_said_where_the_values_would_be(lab: Lab, page: Page) -> None:
     json.dumps(notebook.outputs())
 
 
+def test_a_damaged_column_says_why_it_is_not_edited(lab: Lab, page: Page) -> None:
+    notebook = open_save(lab, page, {"x": ("float32", [10], b"short"), "y": ("int64", [10])}, [10], (), "r+")
+    cell, grid = notebook.cell(0), grid_of(notebook)
+    expect(active(grid)).to_have_text("damaged")
+    grid.focus()
+    page.keyboard.press("Enter")
+    expect(cell.locator(".tdv-status")).to_contain_text("the payload is 5 bytes")
+    expect(grid.get_by_role("textbox")).to_have_count(0)
+
+
 def test_the_controls_of_a_buffer_stand_in_one_row_and_wrap_where_they_must(lab: Lab, page: Page) -> None:
     write_replay_buffer(lab.folder / "run", capacity=20_000, steps=25_000)
     notebook = lab.open(page, ["import tdview; b = tdview.open('run', mode='r+'); b.select(('next', 'reward')); b"])
