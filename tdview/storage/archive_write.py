@@ -26,7 +26,7 @@ from tdview.format.archive_layout import (
 )
 from tdview.storage.compress import Encoder, Method, deflate_piece, encoder
 from tdview.storage.crc import combine, crc32
-from tdview.storage.fileio import RESERVED, octets, reserve, write_at, write_parts
+from tdview.storage.fileio import CALL, RESERVED, octets, reserve, write_at, write_parts
 
 __all__ = ["STEP", "ArchiveWriter", "Block"]
 
@@ -46,7 +46,6 @@ STEP = 1 << 20
 """Large payloads are checked and written up to multiples of it: such a piece stays in the cache of the core."""
 _AHEAD = 64 << 20
 """Disk space that is asked for ahead of what is written, at most."""
-_BATCH_BYTES = 1 << 20
 _BATCH_PARTS = 1000  # IOV_MAX is 1024
 
 _Part = tuple[bytes, int, int]
@@ -250,7 +249,7 @@ class ArchiveWriter:
         self._batch.append(data if kept else bytes(data))
         self._batch_nbytes += size
         self.nbytes += size
-        if size > _COPIED or self._batch_nbytes >= _BATCH_BYTES or len(self._batch) >= _BATCH_PARTS:
+        if size > _COPIED or self._batch_nbytes >= CALL or len(self._batch) >= _BATCH_PARTS:
             self._flush()
 
     def _flush(self) -> None:

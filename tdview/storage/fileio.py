@@ -14,10 +14,13 @@ __all__ = ["read_blocks", "reserve", "write_all", "write_at", "write_parts"]
 Buffer = bytes | bytearray | memoryview
 
 BLOCK = 1 << 20
-"""Bytes that are read, checked and written at a time: they stay in the cache of the core from one step to the next.
+"""Bytes that are read and checked at a time: they stay in the cache of the core from one step to the next."""
+CALL = 256 << 10
+"""Most bytes that one call writes.
 
-Nor may one call write more. Given 2 MB, Linux takes huge pages for the cache of the file, and these are what a virtual
-machine has given back to its host: to get them again takes seven times as long as the write itself.
+Linux takes a free block of memory as large as the call for the cache of the file, and a virtual machine may have given
+its large ones back to its host: to get them again takes five times as long as the write itself. Small calls fit what
+is left; below this size the calls themselves cost.
 """
 RESERVED = 1 << 20
 """Smallest range that is worth a reservation."""
@@ -33,32 +36,32 @@ def octets(data: Buffer) -> memoryview:
 
 
 def write_all(fd: int, data: Buffer) -> None:
-    """Writes all of `data` at the file position, in blocks; see `BLOCK`."""
+    """Writes all of `data` at the file position, at most `CALL` bytes at a time."""
     nbytes = memoryview(data).nbytes
-    written = os.write(fd, data if nbytes <= BLOCK else octets(data)[:BLOCK])
+    written = os.write(fd, data if nbytes <= CALL else octets(data)[:CALL])
     if written != nbytes:
         rest = octets(data)[written:]
         while rest:
-            rest = rest[os.write(fd, rest[:BLOCK]) :]
+            rest = rest[os.write(fd, rest[:CALL]) :]
 
 
 def write_at(fd: int, data: Buffer, offset: int) -> None:
-    """Writes all of `data` at byte `offset`, in blocks; the file position stays."""
+    """Writes all of `data` at byte `offset`, at most `CALL` bytes at a time; the file position stays."""
     nbytes = memoryview(data).nbytes
-    written = os.pwrite(fd, data if nbytes <= BLOCK else octets(data)[:BLOCK], offset)
+    written = os.pwrite(fd, data if nbytes <= CALL else octets(data)[:CALL], offset)
     if written != nbytes:
         rest = octets(data)[written:]
         while rest:
             offset += written
-            written = os.pwrite(fd, rest[:BLOCK], offset)
+            written = os.pwrite(fd, rest[:CALL], offset)
             rest = rest[written:]
 
 
 def write_parts(fd: int, parts: Sequence[Buffer]) -> None:
-    """Writes up to 1024 buffers one behind the other, in one call where the system takes them all."""
+    """Writes up to 1024 buffers one behind the other; in one call, but for what the last has above `CALL` bytes."""
     if not parts:
         return
-    written = os.writev(fd, parts)
+    written = os.writev(fd, [*parts[:-1], octets(parts[-1])[:CALL]])
     for part in parts:
         size = part.nbytes if isinstance(part, memoryview) else len(part)
         if written < size:

@@ -1,4 +1,4 @@
-"""Whole buffers reach the file, in calls of at most a block, whatever part of each the system takes."""
+"""Whole buffers reach the file, in calls of limited size, whatever part of each the system takes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tdview.storage import fileio
-from tdview.storage.fileio import BLOCK, write_all, write_at
+from tdview.storage.fileio import CALL, write_all, write_at
 
 OFFSET = 5
-CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK + 12345, np.uint8)
+CONTENT = np.random.default_rng(0).integers(0, 256, 2 * CALL + 12345, np.uint8)
 
 
 def at_once(fd: int, data: fileio.Buffer) -> None:
@@ -30,7 +30,7 @@ def write(request: pytest.FixtureRequest) -> Callable[[int, fileio.Buffer], None
     return request.param
 
 
-@pytest.fixture(params=(1 << 30, 100_000, BLOCK - 1), ids=("whole", "parts", "nearly"))
+@pytest.fixture(params=(1 << 30, 100_000, CALL - 1), ids=("whole", "parts", "nearly"))
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What each call was asked to write; the system takes at most so much of it."""
     asked: list[int] = []
@@ -49,8 +49,8 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     return asked
 
 
-@pytest.mark.parametrize("nbytes", [0, 1, BLOCK, BLOCK + 1, len(CONTENT)])
-def test_all_bytes_are_written_a_block_at_a_time(
+@pytest.mark.parametrize("nbytes", [0, 1, CALL, CALL + 1, len(CONTENT)])
+def test_all_bytes_are_written_by_calls_of_limited_size(
     tmp_path: Path, write: Callable[[int, fileio.Buffer], None], sizes: list[int], nbytes: int
 ) -> None:
     content = CONTENT[:nbytes].tobytes()
@@ -60,18 +60,18 @@ def test_all_bytes_are_written_a_block_at_a_time(
     finally:
         os.close(fd)
     assert (tmp_path / "file").read_bytes() == (bytes(OFFSET) + content if content else b"")
-    assert max(sizes) <= BLOCK
+    assert max(sizes) <= CALL
 
 
 @pytest.mark.parametrize("dtype", ["complex128", "float32", "bool"])
 def test_arrays_are_written_as_their_bytes(
     tmp_path: Path, write: Callable[[int, fileio.Buffer], None], sizes: list[int], dtype: str
 ) -> None:
-    array = np.resize(np.arange(7), (BLOCK // 8, 2)).astype(dtype)
+    array = np.resize(np.arange(7), (CALL // 8, 2)).astype(dtype)
     fd = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     try:
         write(fd, memoryview(array))
     finally:
         os.close(fd)
     assert (tmp_path / "file").read_bytes()[OFFSET:] == array.tobytes()
-    assert max(sizes) <= BLOCK
+    assert max(sizes) <= CALL
