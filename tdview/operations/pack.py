@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tdview.operations.progress import Progress, Tally
 from tdview.operations.write import HEADERS_NBYTES, worker_count
 from tdview.storage.archive_write import STEP, ArchiveWriter, Block
 from tdview.storage.compress import check_level, method_of
-from tdview.storage.fileio import BLOCK, read_blocks
+from tdview.storage.fileio import BLOCK, read_ahead
 from tdview.storage.leftovers import APPEND_TMP
 from tdview.storage.lock import writer_lock
 from tdview.storage.staging import STAGE_PREFIX, new_file
@@ -65,7 +66,7 @@ def pack_memmap(
         compression: of the payloads: ``"stored"``, ``"deflate"``, ``"bzip2"``, ``"lzma"`` or a number of `zipfile`.
         compresslevel: deflate 0 to 9, bzip2 1 to 9. None is a fast level, see `storage.compress`.
         existsok: if False, an existing archive is an error.
-        num_threads: threads that compress; None takes as many as the process may use.
+        num_threads: threads that compress, beside one that reads; None takes as many as the process may use.
         progress: called with bytes.
 
     Returns:
@@ -92,7 +93,7 @@ def pack_memmap(
     now = stamp(source_date_epoch=os.environ.get("SOURCE_DATE_EPOCH"))
     with writer_lock(source, shared=True):
         files = list(_files(str(source), "", ()))
-        total = sum(file.nbytes for file in files)
+        total, largest = sum(file.nbytes for file in files), max(file.nbytes for file in files)
         expected = total + HEADERS_NBYTES * len(files) if method == "stored" else 0
         tally = Tally(progress, total)
         with (
@@ -100,21 +101,24 @@ def pack_memmap(
             ArchiveWriter(
                 fd, method=method, level=compresslevel, stamp=now, workers=workers, expected_nbytes=expected
             ) as archive,
+            ThreadPoolExecutor(1, "tdview-read") as reader,
         ):
-            buffer = memoryview(bytearray(min(STEP, max(file.nbytes for file in files))))
+            buffers = [memoryview(bytearray(min(STEP, largest))) for _ in range(2)]
             for file in files:
-                archive.add(file.name, file.nbytes, tally.count(_content(file, archive, buffer)))
+                archive.add(file.name, file.nbytes, tally.count(_content(file, archive, reader, buffers)))
             archive.finish()
     return path
 
 
-def _content(file: _File, archive: ArchiveWriter, buffer: memoryview) -> Iterator[Block]:
+def _content(
+    file: _File, archive: ArchiveWriter, reader: ThreadPoolExecutor, buffers: Sequence[memoryview]
+) -> Iterator[Block]:
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if file.nbytes <= BLOCK:
             yield os.pread(fd, file.nbytes, 0)
         else:
-            yield from read_blocks(fd, 0, file.nbytes, buffer=buffer, first=archive.step)
+            yield from read_ahead(fd, 0, file.nbytes, reader, buffers, first=archive.step)
     finally:
         os.close(fd)
 

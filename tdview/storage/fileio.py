@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, wait
 
-__all__ = ["read_blocks", "reserve", "write_all", "write_at", "write_parts"]
+__all__ = ["read_ahead", "read_blocks", "reserve", "write_all", "write_at", "write_parts"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,31 +70,52 @@ def write_parts(fd: int, parts: Sequence[Buffer]) -> None:
         written = max(0, written - size)
 
 
-def read_blocks(
-    fd: int, offset: int, nbytes: int, *, buffer: memoryview | None = None, first: int | None = None
-) -> Iterator[memoryview]:
+def read_blocks(fd: int, offset: int, nbytes: int) -> Iterator[memoryview]:
     """The bytes from `offset` on, block by block. All blocks share one buffer: use one before you ask for the next.
 
     Ends early where the file does.
+    """
+    buffer = memoryview(bytearray(min(BLOCK, nbytes)))
+    end = offset + nbytes
+    while offset < end:
+        read = os.preadv(fd, [buffer[: end - offset]], offset)
+        if not read:
+            return
+        yield buffer[:read]
+        offset += read
+
+
+def read_ahead(
+    fd: int, offset: int, nbytes: int, reader: Executor, buffers: Sequence[memoryview], *, first: int
+) -> Iterator[memoryview]:
+    """As `read_blocks`, but the next block is read by a thread of `reader` while one is used.
 
     Args:
         fd: the file.
         offset: of the first byte.
         nbytes: how many.
-        buffer: for the blocks; a new one of at most a megabyte if None.
-        first: size of the first block, if it is to be smaller than the buffer.
+        reader: who reads.
+        buffers: two of the same size, for the blocks in turn.
+        first: size of the first block, if it is to be smaller than the buffers.
     """
-    if buffer is None:
-        buffer = memoryview(bytearray(min(BLOCK, nbytes)))
-    end = offset + nbytes
-    size = min(first or len(buffer), len(buffer))
-    while offset < end:
-        read = os.preadv(fd, [buffer[: min(size, end - offset)]], offset)
-        if not read:
-            return
-        yield buffer[:read]
-        offset += read
-        size = size - read if read < size else len(buffer)
+    end, size, turn = offset + nbytes, min(first, len(buffers[0])), 0
+
+    def read_next() -> Future[int]:
+        return reader.submit(os.preadv, fd, [buffers[turn][: min(size, end - offset)]], offset)
+
+    pending = read_next()
+    try:
+        while read := pending.result():
+            block, turn = buffers[turn][:read], 1 - turn
+            offset += read
+            size = size - read if read < size else len(buffers[turn])
+            if offset < end:
+                pending = read_next()
+            yield block
+            if offset >= end:
+                return
+    finally:
+        wait([pending])  # before the file is closed
 
 
 def reserve(fd: int, start: int, end: int) -> None:

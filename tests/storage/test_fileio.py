@@ -1,16 +1,18 @@
-"""Whole buffers reach the file, in calls of limited size, whatever part of each the system takes."""
+"""Whole buffers reach the file, in calls of limited size, and whole files a reader, whatever part the system does."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tdview.storage import fileio
-from tdview.storage.fileio import CALL, write_all, write_at
+from tdview.storage.fileio import CALL, read_ahead, write_all, write_at
 
 OFFSET = 5
 CONTENT = np.random.default_rng(0).integers(0, 256, 2 * CALL + 12345, np.uint8)
@@ -75,3 +77,32 @@ def test_arrays_are_written_as_their_bytes(
         os.close(fd)
     assert (tmp_path / "file").read_bytes()[OFFSET:] == array.tobytes()
     assert max(sizes) <= CALL
+
+
+class AtOnce(Executor):
+    """Reads before it is waited for, as a thread may."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(function(*args, **kwargs))
+        return done
+
+
+@pytest.mark.parametrize("most", [1 << 30, 700], ids=("whole", "parts"))
+@pytest.mark.parametrize("first", [1, 1000, 4096])
+@pytest.mark.parametrize("nbytes", [1, 1000, 4096, 50_000, 60_000])
+def test_blocks_that_are_read_ahead_are_those_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int, first: int, most: int
+) -> None:
+    content = CONTENT[:50_007].tobytes()
+    (tmp_path / "file").write_bytes(content)
+    plain = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, to, offset: plain(fd, [to[0][:most]], offset))
+    buffers = [memoryview(bytearray(4096)) for _ in range(2)]
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    try:
+        blocks = [bytes(block) for block in read_ahead(fd, 7, nbytes, AtOnce(), buffers, first=first)]
+    finally:
+        os.close(fd)
+    assert b"".join(blocks) == content[7 : 7 + nbytes]
+    assert len(blocks[0]) == min(first, most, nbytes)
