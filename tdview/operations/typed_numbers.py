@@ -47,8 +47,10 @@ def parse_real(text: str) -> Real:
     word = _clean(text)
     try:
         return _real(word)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise EditRefusedError(f"{shown(text)} is no number") from None
+    except OverflowError:
+        raise EditRefusedError(f"{shown(text)} is beyond the range of every dtype") from None
 
 
 def parse_complex(text: str) -> tuple[Real, Real]:
@@ -69,8 +71,10 @@ def parse_complex(text: str) -> tuple[Real, Real]:
         if imaginary in ("", "+", "-"):
             imaginary += "1"
         return (_real(body[:split]) if split else 0), _real(imaginary)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise EditRefusedError(f"{shown(text)} is no complex number") from None
+    except OverflowError:
+        raise EditRefusedError(f"{shown(text)} is beyond the range of every dtype") from None
 
 
 def _clean(text: str) -> str:

@@ -114,6 +114,15 @@ def test_a_number_that_the_format_cannot_hold_is_refused(dtype: str, value: obje
         encode(dtype, value)
 
 
+@pytest.mark.parametrize("text", ["1e400", "-1e99999999", "0x1p9999", "2e999j"])
+def test_a_number_that_is_too_large_is_not_called_no_number(text: str) -> None:
+    with pytest.raises(EditRefusedError, match="is beyond the range of every dtype"):
+        encode("torch.complex128", text)
+    if "j" not in text:
+        with pytest.raises(EditRefusedError, match="is beyond the range of every dtype"):
+            encode("torch.float64", text)
+
+
 def test_decimal_text_is_rounded_once() -> None:
     # Halfway between two float32 numbers plus a bit that a double loses: through a double it would round down.
     assert encode("torch.float32", "1.000000059604644775390625000000000001") == struct.pack("<f", 1 + 2**-23)
