@@ -126,13 +126,16 @@ def merge(into: Partial, other: Partial) -> None:
     into.count += other.count
     into.nan += other.nan
     into.inf += other.inf
-    if other.finite:
+    if other.finite and not into.finite:  # as it is: the square of a huge mean would overflow
+        into.finite, into.low, into.high = other.finite, other.low, other.high
+        into.mean, into.spread = other.mean, other.spread
+    elif other.finite:
         both = into.finite + other.finite
         delta = other.mean - into.mean
         into.spread += other.spread + delta * delta * (into.finite * other.finite / both)
         into.mean += delta * (other.finite / both)
-        into.low = other.low if into.low is None or other.low < into.low else into.low
-        into.high = other.high if into.high is None or other.high > into.high else into.high
+        into.low = other.low if other.low < into.low else into.low
+        into.high = other.high if other.high > into.high else into.high
         into.finite = both
 
 

@@ -80,7 +80,8 @@ class LeafStats:
         """What was looked at, in one line."""
         if self.problem:
             return self.problem
-        text = f"all {self.count:,} elements" if self.rows is None else f"{self.count:,} elements of the written rows"
+        elements = f"{self.count:,} element{'' if self.count == 1 else 's'}"
+        text = f"{elements} of the written rows" if self.rows is not None else f"all {elements}"
         if self.whole:
             return text
         return f"{text}; quantiles, distinct and histogram from {self.sampled:,} of them, evenly spread"

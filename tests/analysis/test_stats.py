@@ -73,6 +73,15 @@ def test_nan_and_infinity_are_counted_apart_from_the_numbers(dtype: str) -> None
     assert sum(found.histogram.counts) == 2
 
 
+def test_the_spread_of_huge_numbers_is_no_nan() -> None:
+    assert of(np.full(300_000, 1e200)).std == 0
+    assert of(np.array([1e200, -1e200])).std == math.inf  # its square is, as numpy's
+
+
+def test_one_element_is_not_counted_in_the_plural() -> None:
+    assert of(np.float32(3.5)).note == "all 1 element"
+
+
 @pytest.mark.parametrize("array", [np.full(5, np.nan), np.zeros((0, 3)), np.zeros((4, 0), int), np.full(3, np.inf)])
 def test_no_finite_value_leaves_the_numbers_empty(array: Any) -> None:
     found = of(array)
