@@ -203,7 +203,8 @@ class Suite:
     def _take(self, nbytes: int) -> None:
         """Fills so much of the page cache and gives it back, so that what comes next finds memory at hand.
 
-        A virtual machine hands freed memory back to its host, and to get it again costs ten times what a write does.
+        A virtual machine hands freed memory back to its host, large blocks first, and to get it again costs up to ten
+        times what a write does.
         """
         path = self.folder / "taken"
         block = bytes(1 << 20)
